@@ -1,0 +1,83 @@
+"""thinwire: communication-efficient distributed training for PyTorch."""
+
+from . import methods
+from .attach import Handle, attach
+from .codecs import Cast, Chain, Entropy, Identity, Nonzero, Quantize, RandomK, Sign, Ternary, TopK
+from .core import (
+    EACH,
+    Codec,
+    Message,
+    Parameter,
+    PayloadError,
+    Peers,
+    Reducer,
+    Replica,
+    Reply,
+    Strategy,
+    together,
+)
+from .notation import NotationError, parse
+from .reducers import (
+    After,
+    Average,
+    Choose,
+    Feedback,
+    PowerIteration,
+    PowerSGD,
+    Server,
+    Sharded,
+    When,
+)
+from .replica import replica_of
+from .session import NonFiniteError
+from .strategies import DataParallel
+from .topologies import world
+from .transports import Collectives, LockStepError, Meter, Simulated
+from .version import __version__
+
+__all__ = [
+    "EACH",
+    "After",
+    "Average",
+    "Cast",
+    "Chain",
+    "Choose",
+    "Codec",
+    "Collectives",
+    "DataParallel",
+    "Entropy",
+    "Feedback",
+    "Handle",
+    "Identity",
+    "LockStepError",
+    "Message",
+    "Meter",
+    "NonFiniteError",
+    "Nonzero",
+    "NotationError",
+    "Parameter",
+    "PayloadError",
+    "Peers",
+    "PowerIteration",
+    "PowerSGD",
+    "Quantize",
+    "RandomK",
+    "Reducer",
+    "Replica",
+    "Reply",
+    "Server",
+    "Sharded",
+    "Sign",
+    "Simulated",
+    "Strategy",
+    "Ternary",
+    "TopK",
+    "When",
+    "__version__",
+    "attach",
+    "methods",
+    "parse",
+    "replica_of",
+    "together",
+    "world",
+]

@@ -1,0 +1,128 @@
+"""The one line that people add to their scripts."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from .core import Codec, Reducer, Replica, Strategy
+from .hooks import Buckets, Updates
+from .methods import strategy_of
+from .notation import parts_of
+from .reducers import Average, Choose
+from .replica import parameters_of, replica_of
+from .session import Session, check_on_nonfinite
+from .strategies import DataParallel
+from .transports import BucketHook, Collectives, Meter
+
+
+class Handle:
+    """A method at work: what it costs, what it remembers, and how to stop it."""
+
+    def __init__(self, session: Session, detach: Callable[[], None]) -> None:
+        self._session, self._detach = session, detach
+        self.method = session.strategy
+        self.meter: Meter = session.meter
+
+    def __repr__(self) -> str:
+        return f"<thinwire {self.method!r} on rank {self._session.transport.rank} of {self._session.transport.size}>"
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this rank remembers, as plain tensors and numbers. Each rank saves its own."""
+        return self._session.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave this rank."""
+        self._session.load_state_dict(state)
+
+    def detach(self) -> None:
+        """Stop: from now on the model trains as if thinwire had never been attached."""
+        self._detach()
+        self._session.close()
+        self._detach = lambda: None
+
+
+def attach(
+    model: nn.Module,
+    method: str | Codec | Reducer | Strategy,
+    *,
+    optimizer: Optimizer | None = None,
+    on_nonfinite: str = "raise",
+    group: Any = None,
+) -> Handle:
+    """Exchange gradients by a method, on every rank alike.
+
+    A DDP model needs nothing else: its gradient averaging is replaced. For a plain module, give its optimizer: the
+    parameters of rank 0 are copied to all ranks now, and gradients are exchanged as each `optimizer.step()` begins.
+
+    `method` is a codec, reducer or strategy, its notation, or a short name (`thinwire methods` lists them).
+    `on_nonfinite` says what to do when any rank's gradient holds NaN or infinity: "raise" on all ranks; "skip", which
+    makes that gradient zero everywhere and counts it in the meter; "pass", which leaves NaN for a gradient scaler to
+    see. In all three, what is remembered stays as it was.
+    `group` is the torch.distributed group to speak in (a DDP model brings its own).
+    """
+    strategy = strategy_of(method)
+    ddp = getattr(model, "_orig_mod", model)  # torch.compile(DDP(model))
+    if isinstance(ddp, DistributedDataParallel):
+        return _attach_ddp(ddp, strategy, optimizer, on_nonfinite, group)
+    if optimizer is None:
+        raise ValueError("a model that is not wrapped in DistributedDataParallel needs attach(..., optimizer=...)")
+    return _attach_optimizer(model, strategy, optimizer, on_nonfinite, group)
+
+
+def _attach_ddp(
+    ddp: DistributedDataParallel,
+    strategy: Strategy,
+    optimizer: Optimizer | None,
+    on_nonfinite: str,
+    group: Any,
+) -> Handle:
+    if optimizer is not None or group is not None:
+        raise ValueError("a DDP model brings its own hook and group: leave out optimizer= and group=")
+    if not isinstance(strategy, DataParallel):
+        raise ValueError(f"{strategy!r} does not average gradients; DDP does nothing else, so attach the plain module")
+    hook = BucketHook.of(ddp)
+    if hook.exchange is not None:
+        raise ValueError("thinwire is attached to this model already; call detach() on the first handle")
+    session = _session(replica_of(ddp.module), strategy, on_nonfinite, ddp.process_group)
+    hook.exchange = Buckets(ddp, session, strategy).exchange
+
+    def detach() -> None:
+        hook.exchange = None
+
+    return Handle(session, detach)
+
+
+def _attach_optimizer(
+    model: nn.Module, strategy: Strategy, optimizer: Optimizer, on_nonfinite: str, group: Any
+) -> Handle:
+    trained = [p for settings in optimizer.param_groups for p in settings["params"] if p.requires_grad]
+    known = {id(p) for p in model.parameters()}
+    strangers = sum(id(p) not in known for p in trained)
+    if strangers:
+        raise ValueError(f"the optimizer holds {strangers} parameters that the model does not have")
+    session = _session(replica_of(model, only=trained), strategy, on_nonfinite, group)
+    session.transport.broadcast([*model.parameters(), *model.buffers()])
+    updates = Updates(session, optimizer)
+    return Handle(session, updates.remove)
+
+
+def _session(replica: Replica, strategy: Strategy, on_nonfinite: str, group: Any) -> Session:
+    check_on_nonfinite(on_nonfinite)
+    _warn_without_effect(strategy, replica)
+    transport = Collectives(group, next(iter(replica.parameters.values())).device)
+    return Session(replica._replace(rank=transport.rank, size=transport.size), strategy, transport, on_nonfinite)
+
+
+def _warn_without_effect(strategy: Strategy, replica: Replica) -> None:
+    """A setting that changes nothing is a mistake that its user would want to hear of."""
+    for part in parts_of(strategy):
+        for case in part.cases if isinstance(part, Choose) else ():
+            if not any(case.matches(parameter) for parameter in parameters_of(replica)):
+                warnings.warn(f"{case!r} matches no parameter of this model", stacklevel=4)
+    if isinstance(strategy, DataParallel) and strategy.reducer not in (Average(), Average().codec):
+        if all(unit.reducer == Average() for unit in strategy.units(replica)):
+            warnings.warn(f"{strategy!r} has no effect: every parameter of this model is sent as it is", stacklevel=4)

@@ -1,0 +1,25 @@
+"""Codecs: pure maps between a tensor and the parts that stand for it."""
+
+from .cast import Cast
+from .chain import Chain
+from .entropy import Entropy
+from .identity import Identity
+from .nonzero import Nonzero
+from .quantize import Quantize
+from .random_k import RandomK
+from .sign import Sign
+from .ternary import Ternary
+from .top_k import TopK
+
+__all__ = [
+    "Cast",
+    "Chain",
+    "Entropy",
+    "Identity",
+    "Nonzero",
+    "Quantize",
+    "RandomK",
+    "Sign",
+    "Ternary",
+    "TopK",
+]

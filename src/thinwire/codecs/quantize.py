@@ -1,0 +1,55 @@
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ..core import Codec, Parts, outline
+from ..kernels.bits import pack, unpack
+from .precision import working
+
+
+@dataclass(frozen=True, repr=False)
+class Quantize(Codec):
+    """Rounds to signed integers that share one scale in each block."""
+
+    bits: int = 8  # 2 to 8; lower: less is sent
+    stochastic: bool = False  # round up or down by chance, so that the error is zero on average
+    block: int = 512  # entries that share a scale; lower: finer, and more scales are sent
+
+    numeric = False
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.bits, int) and 2 <= self.bits <= 8):
+            raise ValueError(f"Quantize takes 2 to 8 bits, not {self.bits!r}")
+        if not (isinstance(self.block, int) and self.block > 0):
+            raise ValueError(f"Quantize takes blocks of 1 entry or more, not {self.block!r}")
+
+    @property
+    def levels(self) -> int:
+        """How many steps the scale has on each side of zero."""
+        return int(2 ** (self.bits - 1) - 1)
+
+    def encode(self, parts: Parts, seed: int) -> Parts:
+        x, *below = parts
+        flat = x.flatten().to(working(x.dtype))
+        blocks = pad(flat, (0, -flat.numel() % self.block)).view(-1, self.block)
+        scale = blocks.abs().amax(1).div_(self.levels).clamp_min_(torch.finfo(flat.dtype).tiny)
+        steps = (blocks / scale[:, None]).flatten()[: flat.numel()]
+        steps = (steps + _noise(flat, seed)).floor_() if self.stochastic else steps.round_()
+        codes = (steps.clamp_(-self.levels, self.levels) + self.levels).to(torch.uint8)
+        return pack(codes, self.bits), scale, outline(x), *below
+
+    def decode(self, parts: Parts, seed: int) -> Parts:
+        packed, scale, like, *below = parts
+        codes = unpack(packed, like.numel(), self.bits).to(scale.dtype).sub_(self.levels)
+        blocks = pad(codes, (0, -codes.numel() % self.block)).view(-1, self.block).mul_(scale[:, None])
+        return blocks.flatten()[: like.numel()].to(like.dtype).view(like.shape), *below
+
+
+def _noise(x: Tensor, seed: int) -> Tensor:
+    # The seed is shared by all peers; if the noise were too, their rounding errors would not average out.
+    # The data itself tells the peers apart.
+    private = int(x.sum(dtype=torch.float64).view(torch.int64))
+    generator = torch.Generator(x.device).manual_seed((seed * 0x9E3779B97F4A7C15 ^ private) % 2**63)
+    return torch.rand(x.shape, dtype=x.dtype, device=x.device, generator=generator)

@@ -1,0 +1,175 @@
+"""The whole of thinwire on one page: what each layer promises the next.
+
+Codec      tensor <-> parts on the wire          pure, no memory
+Reducer    a conversation about one tensor       remembers, in an explicit state
+Peers      whom to sum over, with what weights   plain data
+Strategy   what to talk about, and when          owns the states
+Transport  says it, counts it                    the only layer that does I/O
+"""
+
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+Parts = tuple[Tensor, ...]  # the signal on top, side information below; a meta tensor is an outline: a shape, no bytes
+State = Any  # tensors, numbers and tuples of them: what a checkpoint holds
+EACH = -1  # as a message's source or target: every rank, for its own shard
+
+
+def outline(x: Tensor) -> Tensor:
+    return x.new_empty(x.shape, device="meta")
+
+
+class PayloadError(ValueError):
+    """What came from the wire cannot be a message of the kind that was agreed on."""
+
+
+class Described:
+    """A frozen dataclass whose repr is the notation that `thinwire.parse` reads."""
+
+    def __repr__(self) -> str:
+        said = []
+        for field in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
+            value = getattr(self, field.name)
+            if field.default is MISSING:
+                said.append(repr(value))
+            elif value != field.default:
+                said.append(f"{field.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(said)})"
+
+
+class Codec(Described):
+    """Rewrites the parts that stand for a tensor; decode undoes encode, up to the codec's loss."""
+
+    linear: bool = False  # the sum of the peers' signals stands for the sum of their tensors
+    variable: bool = False  # the layout of the parts depends on the values, not only on the shape
+    numeric: bool = True  # the signal it leaves on top is still numbers, which any codec may take
+    takes_codes: bool = False  # it may follow a codec that leaves something other than numbers
+
+    def encode(self, parts: Parts, seed: int) -> Parts:
+        raise NotImplementedError
+
+    def decode(self, parts: Parts, seed: int) -> Parts:
+        raise NotImplementedError
+
+
+class Message(NamedTuple):
+    tensor: Tensor
+    codec: Codec
+    seed: int = 0  # shared by all peers
+    source: int | None = None  # a rank: it alone speaks, all hear it
+    target: int | None = None  # a rank: all speak, it alone hears the weighted sum (neither: all speak, all hear)
+
+
+class Reply(NamedTuple):
+    """What came back. Read-only: ranks may share the tensors."""
+
+    reduced: Tensor  # the weighted sum of what the peers sent; zeros for a rank that does not hear it
+    sent: Tensor  # my own message, as the peers decode it; zeros for a rank that does not speak
+
+
+# Yield what you say, receive what came back, return the outcome and the state for next time.
+Conversation = Generator[Message, Reply, tuple[Reply, State]]
+
+
+class Parameter(NamedTuple):
+    """What a reducer may know of a parameter before it sees a gradient."""
+
+    name: str
+    kind: str  # of the layer that owns it: conv, dense, recurrent, embedding, attention, norm, other
+    like: Tensor  # an outline
+
+
+class Reducer(Described):
+    """Turns every peer's tensor into one agreed tensor."""
+
+    @property
+    def shaped(self) -> bool:
+        """Whether the tensor's shape matters; if not, small tensors may be flattened into one conversation."""
+        return False
+
+    def suited(self, parameter: Parameter) -> "Reducer":
+        """The reducer that this one becomes for a given parameter."""
+        return self
+
+    def init(self, like: Tensor, seed: int) -> State:
+        raise NotImplementedError
+
+    def reduce(self, x: Tensor, state: State) -> Conversation:
+        """How often it yields may depend on shared state only, and the state it was given stays valid."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, repr=False)
+class Peers(Described):
+    """A weighted sum over ranks. Ranks that share a topic hear each other."""
+
+    topic: str
+    weights: tuple[tuple[int, float], ...]
+
+
+class Envelope(NamedTuple):
+    peers: Peers
+    message: Message
+
+
+# A round at a time: yield all that is to be said in it, receive all the replies.
+Talk = Generator[list[Envelope], list[Reply], Any]
+
+
+def together(conversations: Iterable[tuple[Peers, Generator[Message, Reply, Any]]]) -> Talk:
+    """Hold many conversations in step, so that each round costs one exchange; returns their outcomes."""
+    live = dict(enumerate(conversations))
+    outcomes: list[Any] = [None] * len(live)
+    replies: dict[int, Reply | None] = dict.fromkeys(live)
+    while live:
+        said: dict[int, Envelope] = {}
+        for i, (peers, conversation) in list(live.items()):
+            try:
+                said[i] = Envelope(peers, conversation.send(replies.pop(i)))  # type: ignore[arg-type]  # None starts it
+            except StopIteration as end:
+                outcomes[i] = end.value
+                del live[i]
+        if said:
+            replies = dict(zip(said, (yield list(said.values())), strict=True))
+    return outcomes
+
+
+class Replica(NamedTuple):
+    """One rank's copy of the model, as a strategy sees it."""
+
+    parameters: Mapping[str, Tensor]
+    kinds: Mapping[str, str]
+    rank: int
+    size: int
+
+
+class Lost(NamedTuple):
+    """A message that counts for nothing, because some rank's tensor was not finite."""
+
+    names: tuple[str, ...]  # of the parameters it was about
+    here: tuple[str, ...]  # those of them that are not finite on this rank
+
+
+class Outcome(NamedTuple):
+    state: State
+    lost: tuple[Lost, ...] = ()
+
+
+class Strategy(Described):
+    """Decides what replicas talk about around every optimizer step."""
+
+    def init(self, replica: Replica) -> State:
+        raise NotImplementedError
+
+    def before_update(self, replica: Replica, state: State) -> Talk:
+        """Gradients are ready. Returns an Outcome."""
+        yield from ()
+        return Outcome(state)
+
+    def after_update(self, replica: Replica, state: State) -> Talk:
+        """Parameters have moved. Returns an Outcome."""
+        yield from ()
+        return Outcome(state)

@@ -1,0 +1,140 @@
+"""Where thinwire meets a training script: DDP's communication hook, or an optimizer's hooks."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from .core import Talk
+from .session import Session
+from .strategies.data_parallel import DataParallel, Unit
+
+
+class Step:
+    """What has happened in one backward pass."""
+
+    def __init__(self, units: tuple[Unit, ...]) -> None:
+        self.awaited = list(units)  # not yet complete
+        self.arrived: dict[str, Tensor] = {}  # gradients, by name
+        self.talked: set[str] = set()  # names whose gradients are reduced
+        self.waiting: list[tuple[Any, Future[Tensor], set[str]]] = []  # buckets not yet given back to DDP
+        self.error: BaseException | None = None
+
+    def take(self, gradients: dict[str, Tensor]) -> list[Unit]:
+        """Note gradients that have arrived; returns the units that are complete with them."""
+        self.arrived |= gradients
+        ready = [unit for unit in self.awaited if all(name in self.arrived for name in unit.names)]
+        self.awaited = [unit for unit in self.awaited if unit not in ready]
+        return ready
+
+    def give_back(self) -> None:
+        for entry in list(self.waiting):
+            bucket, future, names = entry
+            if names <= self.talked:
+                self.waiting.remove(entry)
+                future.set_result(bucket.buffer())
+
+
+class Buckets:
+    """Turns DDP's buckets into a strategy's units, however the parameters are spread over buckets.
+
+    A unit is talked about as soon as all its parameters have arrived, and a bucket is given back as soon as all its
+    parameters have been talked about, while backward goes on.
+    """
+
+    def __init__(self, ddp: DistributedDataParallel, session: Session, strategy: DataParallel) -> None:
+        self.ddp, self.session, self.strategy = ddp, session, strategy
+        self.names = {id(p): name for name, p in session.replica.parameters.items()}
+        self.units = strategy.units(session.replica)
+        self.step = Step(self.units)
+
+    def exchange(self, bucket: Any) -> Future[Tensor]:
+        if not getattr(self.ddp, "_divide_by_initial_world_size", True):
+            raise ValueError("Join(divide_by_initial_world_size=False) is not supported: thinwire divides by all ranks")
+        if bucket.index() == 0:
+            self.step = Step(self.units)
+        step, buffer = self.step, bucket.buffer()
+        gradients = dict(zip((self.names[id(p)] for p in bucket.parameters()), bucket.gradients(), strict=True))
+        future: Future[Tensor] = Future(devices=[buffer.device] if buffer.is_cuda else [])
+        step.waiting.append((bucket, future, set(gradients)))
+        ready, computed = step.take(gradients), _computed(buffer)
+        self.session.count(buffer.nbytes)
+        self.session.worker.submit(lambda: self._talk(step, ready, computed))
+        if bucket.is_last():
+            self._when_given_back(step)
+        return future
+
+    def _talk(self, step: Step, ready: list[Unit], computed: Callable[[], None]) -> None:
+        """Runs on the worker."""
+        computed()
+        try:
+            if ready and not step.error:
+                session = self.session
+                talk = self.strategy.exchange(ready, step.arrived, session.replica.size, session.state)
+                session.hold(talk, step.arrived.__getitem__)
+        except BaseException as error:  # DDP gets its buckets back and stays whole; then the step raises
+            step.error = error
+        step.talked |= {name for unit in ready for name in unit.names}
+        step.give_back()
+
+    def _when_given_back(self, step: Step) -> None:
+        """End the step once DDP has taken its buckets back."""
+
+        def end() -> None:
+            if step.error:
+                raise step.error
+            self.session.end_step()
+
+        engine = torch.autograd.Variable._execution_engine  # torch has no public name for it
+        try:
+            # DDP queues its own callback right after this one; a callback of the callback comes after both.
+            engine.queue_callback(lambda: engine.queue_callback(end))
+        except RuntimeError:  # not in backward: under Join, a rank without data goes along with the others
+            self.session.worker.submit(lambda: None).result()
+            end()
+
+
+class Updates:
+    """Holds a strategy's talks around an optimizer's steps."""
+
+    def __init__(self, session: Session, optimizer: Optimizer) -> None:
+        self.session = session
+        self.handles = (
+            optimizer.register_step_pre_hook(self._before),
+            optimizer.register_step_post_hook(self._after),
+        )
+
+    def remove(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+    def _before(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if kwargs.get("closure") is not None or any(callable(argument) for argument in args[1:]):
+            raise ValueError(
+                "optimizer.step(closure) is not supported: gradients are exchanged before the closure runs"
+            )
+        session = self.session
+        session.count(sum(p.nbytes for p in session.replica.parameters.values()))
+        self._hold(session.strategy.before_update(session.replica, session.state))
+
+    def _after(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        session = self.session
+        self._hold(session.strategy.after_update(session.replica, session.state))
+        session.end_step()
+
+    def _hold(self, talk: Talk) -> None:
+        parameters = self.session.replica.parameters
+        self.session.worker.submit(lambda: self.session.hold(talk, lambda name: parameters[name].grad)).result()
+
+
+def _computed(buffer: Tensor) -> Callable[[], None]:
+    """Makes the thread that calls it wait until the buffer is computed; on a CPU it is already."""
+    if not buffer.is_cuda:
+        return lambda: None
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    event.record()
+    return lambda: torch.cuda.current_stream(buffer.device).wait_event(event)

@@ -1,0 +1,1 @@
+"""Loops over many elements, as plain functions on tensors."""

@@ -1,0 +1,103 @@
+"""The short names, each with a line on when to use it."""
+
+import difflib
+from dataclasses import dataclass
+
+from .codecs import Cast, Chain, Entropy, Quantize, RandomK, Sign, Ternary, TopK
+from .core import Codec, Reducer, Strategy
+from .notation import parse
+from .reducers import Average, Choose, Feedback, PowerIteration, PowerSGD, Server, Sharded, When
+from .strategies import DataParallel
+
+
+@dataclass(frozen=True)
+class Method:
+    name: str
+    reducer: Reducer
+    use: str  # when to use it
+
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method(
+            "dense",
+            Average(),
+            "The baseline: full precision, as DDP does it. When the wire is not the problem.",
+        ),
+        Method("fp16", Average(Cast("float16")), "Half the bytes at no visible loss. The first thing to try."),
+        Method("bf16", Average(Cast("bfloat16")), "As fp16, for gradients of very different sizes."),
+        Method(
+            "int8",
+            Feedback(Sharded(Quantize(8), Quantize(8))),
+            "A quarter of the bytes, flat as ranks are added. Safe on any model.",
+        ),
+        Method(
+            "int4",
+            Feedback(Sharded(Quantize(4), Quantize(4))),
+            "An eighth of the bytes, flat as ranks are added. When int8 is still too slow.",
+        ),
+        Method(
+            "ternary",
+            Choose(When(Feedback(Ternary()), min_dim=2)),
+            "Two bits an entry. For few ranks: every rank's message goes to every other.",
+        ),
+        Method(
+            "sign",
+            Choose(When(Feedback(Sign()), min_dim=2)),
+            "One bit an entry. For few ranks; needs a warm learning rate and patience.",
+        ),
+        Method(
+            "topk",
+            Feedback(Chain(TopK(0.01), Cast("float16"))),
+            "The largest 1 %, the rest later. For large models on thin links, few ranks.",
+        ),
+        Method(
+            "topk8",
+            Feedback(Chain(TopK(0.01), Quantize(8), Entropy())),
+            "As topk with 8-bit values, squeezed. When every byte counts more than the time to squeeze it.",
+        ),
+        Method(
+            "randomk",
+            Feedback(RandomK(0.05)),
+            "A random 5 % that all ranks agree on. The cheapest to compute; converges slower than topk.",
+        ),
+        Method(
+            "powersgd",
+            Feedback(PowerSGD(4)),
+            "Two thin factors per matrix. The best all-rounder on thin links, flat as ranks are added.",
+        ),
+        Method(
+            "powersgd-half",
+            Feedback(PowerIteration(4)),
+            "One factor a step, left and right in turn: half the bytes and rounds of powersgd, for slow round trips.",
+        ),
+        Method(
+            "server",
+            Feedback(Server(Quantize(8), Quantize(8))),
+            "A parameter server at rank 0, 8 bits each way. When the ranks can only reach one machine.",
+        ),
+    )
+}
+
+
+def strategy_of(method: str | Codec | Reducer | Strategy) -> Strategy:
+    """The strategy that an object, its notation or a short name stands for."""
+    if isinstance(method, str):
+        method = METHODS[method].reducer if method in METHODS else _parsed(method)
+    if isinstance(method, Strategy):
+        return method
+    if isinstance(method, Codec | Reducer):
+        return DataParallel(method)
+    raise ValueError(f"a method is a codec, a reducer, a strategy, its notation or a short name, not {method!r}")
+
+
+def _parsed(text: str) -> Codec | Reducer | Strategy:
+    if text.replace("-", "").replace("_", "").isalnum():
+        near = difflib.get_close_matches(text, METHODS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(METHODS)}"
+        raise ValueError(f"unknown method {text!r} ({hint})")
+    built = parse(text)
+    if not isinstance(built, Codec | Reducer | Strategy):
+        raise ValueError(f"{text!r} describes {built!r}, which is not a method")
+    return built

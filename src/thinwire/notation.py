@@ -1,0 +1,91 @@
+"""One notation for Python, the command line, run files and reports: parse(repr(x)) == x."""
+
+import ast
+import difflib
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+from . import codecs, reducers, strategies
+from .core import Described, Peers
+
+LONGEST = 10_000  # characters; real notations have a few hundred
+
+
+def vocabulary() -> dict[str, type[Described]]:
+    """Every name that the notation knows: the public ones that are descriptions."""
+    public = [getattr(module, name) for module in (codecs, reducers, strategies) for name in module.__all__]
+    classes = [value for value in (*public, Peers) if isinstance(value, type) and issubclass(value, Described)]
+    return {cls.__name__: cls for cls in classes}
+
+
+def parts_of(what: Described) -> Iterator[Described]:
+    """A description and every one inside it."""
+    yield what
+    for field in fields(what):  # type: ignore[arg-type]  # every description is a dataclass
+        value = getattr(what, field.name)
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, Described):
+                yield from parts_of(part)
+
+
+class NotationError(ValueError):
+    """A notation that cannot be read; the message shows where."""
+
+    def __init__(self, problem: str, text: str, node: ast.AST | None = None, column: int = 0) -> None:
+        start = getattr(node, "col_offset", column)
+        end = getattr(node, "end_col_offset", None) or start + 1
+        super().__init__(f"{problem}\n  {text}\n  {' ' * start}{'^' * max(1, end - start)}")
+
+
+def parse(text: str) -> Any:
+    """Build what `text` describes: calls of known names with literals, and nothing else."""
+    text = " ".join(text.split())
+    if len(text) > LONGEST:
+        raise ValueError(f"a notation of {len(text)} characters; at most {LONGEST} are read")
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except SyntaxError as error:
+        raise NotationError(f"not a notation: {error.msg}", text, column=max(0, (error.offset or 1) - 1)) from None
+    except (RecursionError, MemoryError, ValueError):
+        raise ValueError("not a notation: it is nested too deeply, or holds characters that no text has") from None
+    return _Builder(text).build(tree)
+
+
+class _Builder:
+    def __init__(self, text: str) -> None:
+        self.text, self.known = text, vocabulary()
+
+    def build(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Call(func=ast.Name()):
+                return self._call(node, node.func)  # type: ignore[arg-type]  # the pattern says so
+            case ast.Constant(value=bool() | int() | float() | str() | None):
+                return node.value
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+                return -value
+            case ast.Tuple(elts=elements) | ast.List(elts=elements):
+                return tuple(map(self.build, elements))
+            case ast.Name(id=name) if name in self.known:
+                raise NotationError(f"{name} needs brackets: {name}(...)", self.text, node)
+        raise NotationError("only known names, numbers, strings and tuples may stand here", self.text, node)
+
+    def _call(self, node: ast.Call, function: ast.Name) -> Any:
+        cls = self.known.get(function.id)
+        if cls is None:
+            near = difflib.get_close_matches(function.id, self.known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(self.known))}"
+            raise NotationError(f"unknown name {function.id!r} ({hint})", self.text, function)
+        keywords = {}
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                raise NotationError("** has no place in a notation", self.text, keyword.value)
+            keywords[keyword.arg] = self.build(keyword.value)
+        arguments = [self.build(argument) for argument in node.args]
+        try:
+            return cls(*arguments, **keywords)
+        except NotationError:
+            raise
+        except (TypeError, ValueError) as error:
+            problem = str(error).replace(f"{function.id}.__init__()", function.id)
+            raise NotationError(problem, self.text, node) from None

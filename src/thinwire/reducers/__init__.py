@@ -1,0 +1,23 @@
+"""Reducers: conversations about one tensor, which remember in an explicit state."""
+
+from .after import After
+from .average import Average, as_reducer
+from .choose import Choose, When
+from .feedback import Feedback
+from .power_iteration import PowerIteration
+from .power_sgd import PowerSGD
+from .server import Server
+from .sharded import Sharded
+
+__all__ = [
+    "After",
+    "Average",
+    "Choose",
+    "Feedback",
+    "PowerIteration",
+    "PowerSGD",
+    "Server",
+    "Sharded",
+    "When",
+    "as_reducer",
+]

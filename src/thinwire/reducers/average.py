@@ -1,0 +1,39 @@
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..codecs import Identity
+from ..core import Codec, Conversation, Message, Reducer
+
+STRIDE = 1_000_003  # between the seeds of one tensor's messages; tensors start from seeds next to each other
+
+
+@dataclass(frozen=True, repr=False)
+class Average(Reducer):
+    """Says the tensor once, through a codec."""
+
+    codec: Codec = Identity()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.codec, Codec):
+            raise ValueError(f"Average takes a codec, not {self.codec!r}")
+
+    @property
+    def dense(self) -> bool:
+        return self.codec == Identity()
+
+    def init(self, like: Tensor, seed: int) -> int:
+        return seed
+
+    def reduce(self, x: Tensor, state: int) -> Conversation:
+        reply = yield Message(x, self.codec, seed=state)
+        return reply, state + STRIDE
+
+
+def as_reducer(what: Codec | Reducer) -> Reducer:
+    """A codec alone stands for saying the tensor through it."""
+    if isinstance(what, Codec):
+        return Average(what)
+    if isinstance(what, Reducer):
+        return what
+    raise ValueError(f"a codec or a reducer is needed here, not {what!r}")

@@ -1,0 +1,75 @@
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from torch import Tensor
+
+from ..core import Codec, Conversation, Described, Parameter, Reducer, State
+from .average import Average, as_reducer
+
+KINDS = ("conv", "dense", "recurrent", "embedding", "attention", "norm", "other")
+
+
+@dataclass(frozen=True, repr=False)
+class When(Described):
+    """A reducer, and which parameters it is for: those that meet every condition given."""
+
+    then: Codec | Reducer
+    kinds: tuple[str, ...] = ()  # of the layer that owns the parameter; none given: all
+    names: tuple[str, ...] = ()  # patterns such as "classifier.*"; none given: all
+    min_dim: int = 0  # 2: matrices and up, no biases or norms
+    min_size: int = 0  # in elements
+    max_size: int | None = None
+
+    def __post_init__(self) -> None:
+        as_reducer(self.then)
+        for field in ("kinds", "names"):
+            value = getattr(self, field)
+            value = (value,) if isinstance(value, str) else tuple(value)
+            object.__setattr__(self, field, value)
+        for kind in self.kinds:
+            if kind not in KINDS:
+                raise ValueError(f"unknown kind of layer {kind!r}; known: {', '.join(KINDS)}")
+
+    def matches(self, parameter: Parameter) -> bool:
+        size = parameter.like.numel()
+        return (
+            (not self.kinds or parameter.kind in self.kinds)
+            and (not self.names or any(fnmatchcase(parameter.name, pattern) for pattern in self.names))
+            and parameter.like.ndim >= self.min_dim
+            and size >= self.min_size
+            and (self.max_size is None or size <= self.max_size)
+        )
+
+
+@dataclass(frozen=True, repr=False, init=False)
+class Choose(Reducer):
+    """Gives each parameter the reducer of the first `When` that matches it, or else `otherwise`."""
+
+    cases: tuple[When, ...]
+    otherwise: Codec | Reducer = Average()
+
+    def __init__(self, *cases: When, otherwise: Codec | Reducer = Average()) -> None:
+        if not cases:
+            raise ValueError("Choose needs at least one When(...)")
+        for case in cases:
+            if not isinstance(case, When):
+                raise ValueError(f"Choose takes cases of When(...), not {case!r}")
+        as_reducer(otherwise)
+        object.__setattr__(self, "cases", cases)
+        object.__setattr__(self, "otherwise", otherwise)
+
+    def __repr__(self) -> str:
+        said = list(map(repr, self.cases))
+        if self.otherwise != Average():
+            said.append(f"otherwise={self.otherwise!r}")
+        return f"Choose({', '.join(said)})"
+
+    def suited(self, parameter: Parameter) -> Reducer:
+        chosen = next((case.then for case in self.cases if case.matches(parameter)), self.otherwise)
+        return as_reducer(chosen).suited(parameter)
+
+    def init(self, like: Tensor, seed: int) -> State:
+        raise TypeError("Choose has no state of its own: ask suited() for the reducer of a parameter first")
+
+    def reduce(self, x: Tensor, state: State) -> Conversation:
+        raise TypeError("Choose does not speak itself: ask suited() for the reducer of a parameter first")

@@ -1,0 +1,49 @@
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..codecs.precision import working
+from ..core import Codec, Conversation, Parameter, Reducer
+from ..states import Spare
+from .average import Average, as_reducer
+
+
+class FeedbackState(NamedTuple):
+    residual: Tensor
+    inner: Any
+    spare: Spare
+
+
+@dataclass(frozen=True, repr=False)
+class Feedback(Reducer):
+    """Adds to each message what the earlier ones left unsaid."""
+
+    inner: Codec | Reducer
+    decay: float = 1.0  # of what is left unsaid, per step; lower: forgets sooner
+
+    def __post_init__(self) -> None:
+        as_reducer(self.inner)
+        if not 0 < self.decay <= 1:
+            raise ValueError(f"Feedback takes a decay above 0 and up to 1, not {self.decay!r}")
+
+    @property
+    def shaped(self) -> bool:
+        return as_reducer(self.inner).shaped
+
+    def suited(self, parameter: Parameter) -> Reducer:
+        inner = as_reducer(self.inner).suited(parameter)
+        # What is sent without loss leaves nothing unsaid to remember.
+        return inner if inner == Average() else replace(self, inner=inner)
+
+    def init(self, like: Tensor, seed: int) -> FeedbackState:
+        residual = torch.zeros(like.shape, dtype=working(like.dtype), device=like.device)
+        return FeedbackState(residual, as_reducer(self.inner).init(residual, seed), Spare())
+
+    def reduce(self, x: Tensor, state: FeedbackState) -> Conversation:
+        total = torch.add(x, state.residual, alpha=self.decay, out=state.spare.like(state.residual))
+        reply, inner = yield from as_reducer(self.inner).reduce(total, state.inner)
+        sent_as_it_is = reply.sent.data_ptr() == total.data_ptr()
+        left = torch.zeros_like(total) if sent_as_it_is else total.sub_(reply.sent)
+        return reply, FeedbackState(left, inner, Spare(state.residual))

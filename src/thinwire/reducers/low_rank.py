@@ -1,0 +1,51 @@
+"""What the low-rank reducers share."""
+
+import torch
+from torch import Tensor
+
+from ..codecs.precision import working
+from ..core import Codec, Parameter, Reducer
+from .average import Average
+
+
+def matrix_shape(shape: torch.Size) -> tuple[int, int]:
+    """A tensor as a matrix: its first dimension (outputs) against all others."""
+    return shape[0], shape[1:].numel()
+
+
+def pays(shape: torch.Size, rank: int, least_ratio: float) -> bool:
+    """Whether two thin factors are that many times smaller than the matrix itself."""
+    if len(shape) < 2 or shape.numel() == 0:
+        return False
+    rows, columns = matrix_shape(shape)
+    return rows * columns >= least_ratio * min(rank, rows, columns) * (rows + columns)
+
+
+def low_rank_or_dense(reducer: Reducer, parameter: Parameter, rank: int, least_ratio: float) -> Reducer:
+    return reducer if pays(parameter.like.shape, rank, least_ratio) else Average()
+
+
+def check(name: str, rank: int, least_ratio: float, codec: Codec) -> None:
+    if not (isinstance(rank, int) and rank >= 1):
+        raise ValueError(f"{name} takes a rank of 1 or more, not {rank!r}")
+    if not least_ratio >= 1:
+        raise ValueError(f"{name} takes a least_ratio of 1 or more, not {least_ratio!r}")
+    if not isinstance(codec, Codec):
+        raise ValueError(f"{name} takes a codec, not {codec!r}")
+
+
+def first_factor(like: Tensor, rank: int, seed: int) -> Tensor:
+    """A random factor that is the same on every rank."""
+    rows, columns = matrix_shape(like.shape)
+    noise = torch.randn(columns, min(rank, rows, columns), generator=torch.Generator().manual_seed(seed))
+    return noise.to(like.device, working(like.dtype))
+
+
+def as_matrix(x: Tensor) -> Tensor:
+    return x.reshape(matrix_shape(x.shape)).to(working(x.dtype))
+
+
+def orthonormal(factor: Tensor) -> Tensor:
+    """An orthonormal basis of the factor's columns; columns that vanish become unit vectors, never NaN."""
+    basis: Tensor = torch.linalg.qr(factor).Q
+    return basis

@@ -1,0 +1,40 @@
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..codecs import Identity
+from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
+from .low_rank import as_matrix, check, first_factor, low_rank_or_dense, orthonormal
+
+
+@dataclass(frozen=True, repr=False)
+class PowerSGD(Reducer):
+    """Sends two thin factors of each matrix: one power iteration a step on the peers' mean, in two rounds.
+
+    Vectors, and matrices whose factors would not be `least_ratio` times smaller, are sent as they are.
+    """
+
+    rank: int  # columns of a factor; higher: closer, and more is sent
+    codec: Codec = Identity()  # for the factors
+    least_ratio: float = 1.5
+
+    def __post_init__(self) -> None:
+        check("PowerSGD", self.rank, self.least_ratio, self.codec)
+
+    @property
+    def shaped(self) -> bool:
+        return True
+
+    def suited(self, parameter: Parameter) -> Reducer:
+        return low_rank_or_dense(self, parameter, self.rank, self.least_ratio)
+
+    def init(self, like: Tensor, seed: int) -> Tensor:
+        return first_factor(like, self.rank, seed)
+
+    def reduce(self, x: Tensor, state: Tensor) -> Conversation:
+        matrix = as_matrix(x)
+        left = yield Message(matrix @ state, self.codec)
+        basis = orthonormal(left.reduced)
+        right = yield Message(matrix.T @ basis, self.codec)
+        reduced, sent = ((basis @ side.T).to(x.dtype).view(x.shape) for side in right)
+        return Reply(reduced, sent), right.reduced

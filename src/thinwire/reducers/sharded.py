@@ -1,0 +1,34 @@
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..codecs import Identity
+from ..codecs.precision import working
+from ..core import EACH, Codec, Conversation, Message, Reducer, Reply
+from .average import STRIDE
+from .server import ServerState, check_codecs
+
+
+@dataclass(frozen=True, repr=False)
+class Sharded(Reducer):
+    """Makes every rank the server of one shard, so that what a node carries does not grow with the world."""
+
+    up: Codec  # from the ranks to a shard's server
+    down: Codec = Identity()  # from a shard's server to the ranks
+
+    def __post_init__(self) -> None:
+        check_codecs("Sharded", self.up, self.down)
+
+    def init(self, like: Tensor, seed: int) -> ServerState:
+        # Empty until the first sum is heard: how large a shard is depends on how many ranks there are.
+        return ServerState(torch.zeros(0, dtype=working(like.dtype), device=like.device), seed)
+
+    def reduce(self, x: Tensor, state: ServerState) -> Conversation:
+        heard = yield Message(x, self.up, state.seed, target=EACH)
+        total = heard.reduced.to(state.residual.dtype)
+        if state.residual.numel():
+            total = total + state.residual
+        answer = yield Message(total, self.down, state.seed, source=EACH)
+        agreed = answer.reduced.flatten()[: x.numel()].view(x.shape).to(x.dtype)
+        return Reply(agreed, heard.sent), ServerState(total - answer.sent, state.seed + STRIDE)

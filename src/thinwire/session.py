@@ -1,0 +1,145 @@
+"""A strategy at work on one rank: its state, its guards, its checkpoints."""
+
+import hashlib
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from .core import Lost, Outcome, Replica, Strategy, Talk
+from .states import plain, restored
+from .transports import Collectives, Worker
+from .version import __version__
+
+ON_NONFINITE = ("raise", "skip", "pass")
+STATE_VERSION = 1
+WRONG = {
+    "version": "this checkpoint is of another version",
+    "method": "this checkpoint is of another method",
+    "ranks": "the number of ranks has changed, and what each remembers with it; start afresh, without loading "
+    "thinwire's state (the model and the optimizer load as always)",
+    "rank": "this checkpoint is another rank's; what is left unsaid belongs to a rank, so save and load one per rank",
+}
+
+
+class NonFiniteError(FloatingPointError):
+    """A gradient held NaN or infinity; what the replicas remember is as it was before the step."""
+
+
+def check_on_nonfinite(choice: str) -> None:
+    if choice not in ON_NONFINITE:
+        raise ValueError(f"on_nonfinite is one of {', '.join(map(repr, ON_NONFINITE))}, not {choice!r}")
+
+
+class Session:
+    """Runs a strategy's talks on the queue of this rank, and keeps what it remembers."""
+
+    def __init__(self, replica: Replica, strategy: Strategy, transport: Collectives, on_nonfinite: str) -> None:
+        self.replica, self.strategy, self.transport, self.on_nonfinite = (
+            replica,
+            strategy,
+            transport,
+            on_nonfinite,
+        )
+        self.meter = transport.meter
+        self._agree()
+        self.state = strategy.init(replica)
+        self.worker = Worker()
+        self._at_last_step = self._counted()
+        self._warned = False
+
+    def hold(self, talk: Talk, gradient_of: Callable[[str], Tensor | None]) -> None:
+        """Hold a talk about these gradients to its end. Runs on the worker."""
+        outcome: Outcome = self.transport.run(talk)
+        self.state = outcome.state
+        if outcome.lost:
+            self._lose(outcome.lost, gradient_of)
+
+    def count(self, nbytes: int) -> None:
+        self.meter.count_dense(nbytes, self.transport.size)
+
+    def end_step(self) -> None:
+        """Count the step, and say once if the method does not save anything."""
+        self.meter.steps += 1
+        counted = self._counted()
+        dense, payload, link, dense_link = (a - b for a, b in zip(counted, self._at_last_step, strict=True))
+        self._at_last_step = counted
+        is_dense = payload == dense  # a warm-up, or a method that is dense
+        if link >= dense_link > 0 and not is_dense and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{self.strategy!r} sent {link:,} bytes through this node's link in a step, where a plain all-reduce "
+                f"sends {dense_link:,}: on {self.transport.size} ranks it saves nothing",
+                stacklevel=2,
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        self.worker.submit(lambda: None).result()  # whatever is being said is said first
+        return {
+            "version": STATE_VERSION,
+            "method": repr(self.strategy),
+            "rank": self.transport.rank,
+            "ranks": self.transport.size,
+            "meter": self.meter.as_dict(prefix=""),
+            "state": plain(self.state),
+        }
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        self.worker.submit(lambda: None).result()
+        here = {
+            "version": STATE_VERSION,
+            "method": repr(self.strategy),
+            "ranks": self.transport.size,
+            "rank": self.transport.rank,
+        }
+        for name, value in here.items():
+            if saved.get(name) != value:
+                raise ValueError(f"{WRONG[name]} ({name}: {saved.get(name)!r} in the checkpoint, {value!r} here)")
+        self.state = restored(self.strategy.init(self.replica), saved["state"])
+        self.meter.load(saved["meter"])
+        self._at_last_step = self._counted()
+
+    def close(self) -> None:
+        self.worker.close()
+        self.transport.close()
+
+    def _counted(self) -> tuple[int, int, int, int]:
+        meter = self.meter
+        return meter.dense_bytes, meter.payload_bytes, meter.link_bytes, meter.dense_link_bytes
+
+    def _lose(self, lost: tuple[Lost, ...], gradient_of: Callable[[str], Tensor | None]) -> None:
+        if self.on_nonfinite == "raise":
+            here = [name for message in lost for name in message.here]
+            names = here or [name for message in lost for name in message.names]
+            shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            raise NonFiniteError(
+                f"NaN or infinity in the gradient of {shown}, on "
+                f"{'this' if here else 'another'} rank (this is rank {self.transport.rank}, step {self.meter.steps}). "
+                "What thinwire remembers is as it was before. attach(..., on_nonfinite='skip') drops such messages"
+            )
+        self.meter.skipped += len(lost)
+        if self.on_nonfinite == "skip":
+            for name in (name for message in lost for name in message.names):
+                gradient = gradient_of(name)
+                if gradient is not None:
+                    gradient.zero_()
+
+    def _agree(self) -> None:
+        """Compare what every rank is about to do; a difference is the same error on all of them."""
+        mine = [
+            f"thinwire version: {__version__}",
+            f"method: {self.strategy!r}",
+            f"on_nonfinite: {self.on_nonfinite}",
+            *(f"parameter {name}: {p.dtype} {tuple(p.shape)}" for name, p in self.replica.parameters.items()),
+        ]
+        text = "\n".join(mine).encode()
+        if len(set(self.transport.gather(hashlib.sha256(text).digest()))) == 1:
+            return
+        told = [heard.decode().split("\n") for heard in self.transport.gather(text)]
+        first = told[0]
+        rank = next(r for r, lines in enumerate(told) if lines != first)
+        here, there = next(
+            (a, b) for a, b in zip([*first, "nothing more"], [*told[rank], "nothing more"], strict=False) if a != b
+        )
+        raise ValueError(f"the ranks do not agree on what to train.\n  rank 0 has {here}\n  rank {rank} has {there}")

@@ -1,0 +1,5 @@
+"""Strategies: what replicas talk about, and when."""
+
+from .data_parallel import DataParallel
+
+__all__ = ["DataParallel"]

@@ -1,0 +1,117 @@
+from collections import defaultdict
+from collections.abc import Collection, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core import (
+    Codec,
+    Lost,
+    Message,
+    Outcome,
+    Parameter,
+    Reducer,
+    Replica,
+    Reply,
+    State,
+    Strategy,
+    Talk,
+    outline,
+    together,
+)
+from ..reducers import as_reducer
+from ..topologies import world
+
+
+class Unit(NamedTuple):
+    """What one conversation is about: a parameter, or several small ones flattened together."""
+
+    names: tuple[str, ...]
+    reducer: Reducer
+    seed: int
+
+    @property
+    def key(self) -> str:
+        return ",".join(self.names)
+
+
+@dataclass(frozen=True, repr=False)
+class DataParallel(Strategy):
+    """Every replica steps with the same gradient, reduced from all."""
+
+    reducer: Codec | Reducer
+    fuse_below: int = 4096  # in elements: smaller tensors share one conversation, unless their shape matters
+
+    def __post_init__(self) -> None:
+        as_reducer(self.reducer)
+        if not (isinstance(self.fuse_below, int) and self.fuse_below >= 0):
+            raise ValueError(f"DataParallel fuses tensors below 0 elements or more, not {self.fuse_below!r}")
+
+    def units(self, replica: Replica) -> tuple[Unit, ...]:
+        """What to talk about, in an order that depends on the model alone."""
+        reducer = as_reducer(self.reducer)
+        groups: dict[Any, list[str]] = defaultdict(list)
+        for name, p in replica.parameters.items():
+            suited = reducer.suited(Parameter(name, replica.kinds[name], outline(p)))
+            alone = suited.shaped or p.numel() >= self.fuse_below
+            groups[suited, p.dtype, p.device, name if alone else None].append(name)
+        return tuple(Unit(tuple(names), key[0], seed) for seed, (key, names) in enumerate(groups.items()))
+
+    def init(self, replica: Replica) -> dict[str, State]:
+        return {
+            unit.key: unit.reducer.init(_flattened([replica.parameters[n].detach() for n in unit.names]), unit.seed)
+            for unit in self.units(replica)
+        }
+
+    def before_update(self, replica: Replica, state: dict[str, State]) -> Talk:
+        gradients = {}
+        for name, p in replica.parameters.items():
+            if p.grad is None:  # unused on this rank; another may have used it
+                p.grad = torch.zeros_like(p)
+            gradients[name] = p.grad
+        return (yield from self.exchange(self.units(replica), gradients, replica.size, state))
+
+    def exchange(
+        self, units: Collection[Unit], gradients: Mapping[str, Tensor], size: int, state: dict[str, State]
+    ) -> Talk:
+        """Reduce the gradients of these units in place. Returns an Outcome, with the state of all units."""
+        outcomes = yield from together((world(size), _converse(unit, gradients, state[unit.key])) for unit in units)
+        states = {unit.key: new for unit, (new, _) in zip(units, outcomes, strict=True)}
+        return Outcome(state | states, tuple(lost for _, lost in outcomes if lost))
+
+
+def _converse(
+    unit: Unit, gradients: Mapping[str, Tensor], state: State
+) -> Generator[Message, Reply, tuple[State, Lost | None]]:
+    """Reduce a unit's gradients in place; returns its next state.
+
+    If a gradient is not finite, this rank says NaN throughout. Every codec passes that on, so all ranks hear of it in
+    the reply that they wait for anyway, and all of them go on from the state they had.
+    """
+    mine = [gradients[name] for name in unit.names]
+    x = _flattened(mine)
+    here: tuple[str, ...] = ()
+    if not _finite(x):
+        here = tuple(name for name in unit.names if not _finite(gradients[name]))
+        x = torch.full_like(x, torch.nan)
+    reply, new = yield from unit.reducer.reduce(x, state)
+    finite = _finite(reply.reduced)
+    start = 0
+    for gradient in mine:
+        piece = reply.reduced if len(mine) == 1 else reply.reduced[start : start + gradient.numel()]
+        gradient.copy_(piece.view(gradient.shape)) if finite else gradient.fill_(torch.nan)
+        start += gradient.numel()
+    return (new, None) if finite else (state, Lost(unit.names, here))
+
+
+def _flattened(tensors: list[Tensor]) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.cat([x.flatten() for x in tensors])
+
+
+def _finite(x: Tensor) -> bool:
+    # One pass that reads only; a sum that overflows is looked at again.
+    return bool(x.sum(dtype=torch.float64 if x.dtype == torch.float64 else torch.float32).isfinite()) or bool(
+        x.isfinite().all()
+    )

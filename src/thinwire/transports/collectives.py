@@ -1,0 +1,96 @@
+"""Real processes over torch.distributed: the one file that knows it."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from time import perf_counter
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ..core import Talk
+from .exchange import Post, rounds
+from .meter import Meter
+
+
+class Collectives:
+    """Holds talks with the ranks of a torch.distributed group.
+
+    It speaks on a group of its own, so that its messages never mix with the user's collectives; all ranks of the given
+    group (by default, of all) must make one.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | None = None, device: torch.device | None = None) -> None:
+        if not dist.is_initialized():
+            raise RuntimeError(
+                "thinwire needs torch.distributed: launch the script with torchrun and call "
+                "torch.distributed.init_process_group() first"
+            )
+        self.group = _own_group(tuple(dist.get_process_group_ranks(group)))
+        self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
+        self.device = device or torch.device("cpu")  # where messages are sent from and received to
+        self.meter = Meter()
+
+    def run(self, talk: Talk) -> Any:
+        """Hold a talk to its end; returns its outcome."""
+        steps = rounds(talk, self.rank, self.size, self.meter, defaultdict(dict))
+        heard: Any = None
+        while True:
+            try:
+                post = steps.send(heard)
+            except StopIteration as end:
+                return end.value
+            start = perf_counter()
+            heard = self.deliver(post)
+            self.meter.exchange_seconds += perf_counter() - start
+
+    def deliver(self, post: Post) -> dict[int, Tensor]:
+        """Send what goes out and wait for what comes in, to and from all ranks at once."""
+        heard = {
+            r: post.into[r] if r in post.into else torch.empty(nbytes, dtype=torch.uint8, device=self.device)
+            for r, nbytes in post.incoming.items()
+        }
+        sends = [
+            dist.P2POp(dist.isend, buffer.contiguous(), group=self.group, group_peer=r)
+            for r, buffer in post.outgoing.items()
+        ]
+        receives = [dist.P2POp(dist.irecv, buffer, group=self.group, group_peer=r) for r, buffer in heard.items()]
+        if sends or receives:
+            for work in dist.batch_isend_irecv(sends + receives):
+                work.wait()
+        return heard
+
+    def gather(self, data: bytes) -> list[bytes]:
+        """What every rank gives, in the order of the ranks."""
+        mine = torch.frombuffer(bytearray(data or b" "), dtype=torch.uint8).to(self.device)
+        length = torch.tensor([mine.numel()]).view(torch.uint8).to(self.device)
+        others = [r for r in range(self.size) if r != self.rank]
+        lengths = self.deliver(Post(dict.fromkeys(others, length), dict.fromkeys(others, 8), {}, ()))
+        sizes = {r: int(n.cpu().view(torch.int64)) for r, n in lengths.items()}
+        heard = self.deliver(Post(dict.fromkeys(others, mine), sizes, {}, ()))
+        return [data if r == self.rank else bytes(heard[r].tolist()) for r in range(self.size)]
+
+    def broadcast(self, tensors: Iterable[Tensor], source: int = 0) -> None:
+        """Overwrite these tensors with the source's, in place."""
+        for tensor in tensors:
+            dist.broadcast(tensor.detach(), group=self.group, group_src=source)
+
+    def close(self) -> None:
+        """Leave the group to the next one who speaks to the same ranks."""
+        _idle.append((dist.group.WORLD, tuple(dist.get_process_group_ranks(self.group)), self.group))
+
+
+# Groups that were made for thinwire and are not in use. They are kept: torch gives a new group of the same ranks the
+# name of one that was destroyed, and finds that one's old addresses under it.
+_idle: list[tuple[Any, tuple[int, ...], dist.ProcessGroup]] = []
+
+
+def _own_group(ranks: tuple[int, ...]) -> dist.ProcessGroup:
+    for entry in _idle:
+        world, members, group = entry
+        if world is dist.group.WORLD and members == ranks:
+            _idle.remove(entry)
+            return group
+    made: dist.ProcessGroup = dist.new_group(list(ranks), use_local_synchronization=True)
+    return made

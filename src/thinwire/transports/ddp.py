@@ -1,0 +1,38 @@
+"""The hook that a DDP module keeps for life: DDP takes one and never gives it back, so its content changes instead."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+ATTRIBUTE = "_thinwire_hook"
+
+
+class BucketHook:
+    """Hands DDP's buckets to whoever is attached, or averages them as DDP would by itself."""
+
+    def __init__(self, ddp: DistributedDataParallel) -> None:
+        self.exchange: Callable[[Any], Future[Tensor]] | None = None
+        self.group = ddp.process_group
+        try:
+            ddp.register_comm_hook(None, self.hook)
+        except RuntimeError as error:
+            raise ValueError(f"this DDP module has another communication hook: {error}") from None
+
+    @classmethod
+    def of(cls, ddp: DistributedDataParallel) -> "BucketHook":
+        """The hook on this module, registered now if it has none."""
+        if not hasattr(ddp, ATTRIBUTE):
+            object.__setattr__(ddp, ATTRIBUTE, cls(ddp))
+        hook: BucketHook = getattr(ddp, ATTRIBUTE)
+        return hook
+
+    def hook(self, _: Any, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]  # DDP checks this
+        if self.exchange is not None:
+            return self.exchange(bucket)
+        averaged: Future[Tensor] = allreduce_hook(self.group, bucket)
+        return averaged

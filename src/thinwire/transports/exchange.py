@@ -1,0 +1,165 @@
+"""One round of a talk: messages in, replies out, without I/O.
+
+A round yields posts (buffers for each rank, and what is expected back) and a transport delivers them. So every
+transport, real or simulated, groups, seals, decodes, sums and counts with the same lines.
+"""
+
+from collections import defaultdict
+from collections.abc import Generator
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import payload
+from ..core import Envelope, Reply, Talk
+from .meter import Meter
+from .sealed import Sealed
+from .summed import Summed
+
+SIZE_BYTES = 8  # of a length that is told before payloads whose length varies
+
+
+class Post(NamedTuple):
+    """One exchange of buffers: what goes to each rank, and how many bytes come from each."""
+
+    outgoing: dict[int, Tensor]
+    incoming: dict[int, int]
+    into: dict[int, Tensor]  # where to put what comes from a rank, for those that have a place already
+    about: tuple[Any, ...]  # what is said in this round; a transport that sees all ranks can compare it
+
+
+Posts = Generator[Post, dict[int, Tensor], Any]
+Shared = dict[Any, Tensor]  # what all ranks compute alike in a round; a simulation computes it once
+
+
+def rounds(talk: Talk, rank: int, size: int, meter: Meter, shared: defaultdict[int, Shared]) -> Posts:
+    """Hold a talk, round by round; returns its outcome."""
+    replies: Any = None
+    count = 0
+    while True:
+        start = perf_counter()
+        try:
+            envelopes = talk.send(replies)
+        except StopIteration as end:
+            meter.decode_seconds += perf_counter() - start
+            return end.value
+        meter.encode_seconds += perf_counter() - start
+        meter.rounds += 1
+        replies = yield from _Round(envelopes, rank, size, meter, shared[count]).hold()
+        count += 1
+        shared.pop(count - 2, None)  # no rank is more than a round behind
+
+
+class _Round:
+    def __init__(self, envelopes: list[Envelope], rank: int, size: int, meter: Meter, shared: Shared) -> None:
+        for envelope in envelopes:
+            _check(envelope, size)
+        self.envelopes, self.rank, self.meter, self.shared = envelopes, rank, meter, shared
+        self.others = [r for r in range(size) if r != rank]
+        self.sealed = [Sealed(i, e, rank, size) for i, e in enumerate(envelopes) if not _is_summed(e)]
+        linear = [(i, e) for i, e in enumerate(envelopes) if _is_summed(e)]
+        self.summed = Summed.grouped(linear, rank, size)
+        self.about = tuple(
+            (repr(m.codec), tuple(m.tensor.shape), m.tensor.dtype, m.seed, m.source, m.target, peers.topic)
+            for peers, m in envelopes
+        )
+
+    def hold(self) -> Generator[Post, dict[int, Tensor], list[Reply]]:
+        start = perf_counter()
+        self.meter.payload_bytes += sum(g.speak() for g in self.summed) + sum(m.speak() for m in self.sealed)
+        self.meter.encode_seconds += perf_counter() - start
+
+        yield from self._say()
+        start = perf_counter()
+        replies = {message.index: message.reply(self.shared) for message in self.sealed}
+        for group in self.summed:
+            group.add_up()
+        self.meter.decode_seconds += perf_counter() - start
+
+        if self.summed:
+            yield from self._share_sums()
+            start = perf_counter()
+            for group in self.summed:
+                replies |= group.replies(self.shared)
+            self.meter.decode_seconds += perf_counter() - start
+        return [replies[i] for i in range(len(self.envelopes))]
+
+    def _say(self) -> Posts:
+        """Tell each rank what it is to hear from me: its shards of my signals, then my sealed messages."""
+        outgoing = {
+            r: [g.signal_shard(r) for g in self.summed] + [m.said[r] for m in self.sealed if r in m.said]
+            for r in self.others
+        }
+        incoming = yield from self._sizes(outgoing)
+        heard = yield from self._post({r: _joined(pieces) for r, pieces in outgoing.items()}, incoming)
+        for r, buffer in heard.items():
+            messages = [m for m in self.sealed if r in m.speakers]
+            lengths = [g.shard_bytes(self.rank) for g in self.summed] + [m.heard_bytes for m in messages]
+            pieces = payload.split(buffer, lengths)
+            for group, piece in zip(self.summed, pieces, strict=False):
+                group.heard[r] = piece
+            for message, piece in zip(messages, pieces[len(self.summed) :], strict=True):
+                message.heard[r] = piece
+
+    def _sizes(self, outgoing: dict[int, list[Tensor]]) -> Generator[Post, dict[int, Tensor], dict[int, int]]:
+        """How many bytes each rank will tell me; where that varies, it says so first."""
+        sizes = {
+            r: sum(g.shard_bytes(self.rank) for g in self.summed)
+            + sum(m.heard_bytes or 0 for m in self.sealed if r in m.speakers)
+            for r in self.others
+        }
+        varied = [m for m in self.sealed if m.heard_bytes is None]
+        if varied:
+            told = {
+                r: torch.tensor([sum(piece.nbytes for piece in pieces)]).view(torch.uint8).to(pieces[0].device)
+                for r, pieces in outgoing.items()
+                if any(r in m.said for m in varied)
+            }
+            awaited = {r: SIZE_BYTES for r in self.others if any(r in m.speakers for m in varied)}
+            heard = yield from self._post(told, awaited)
+            sizes |= {r: int(size.cpu().view(torch.int64)) for r, size in heard.items()}
+        return sizes
+
+    def _share_sums(self) -> Posts:
+        """Gather the shards that every rank has summed."""
+        mine = _joined([g.total_shard(self.rank) for g in self.summed])
+        incoming = {r: sum(g.shard_bytes(r) for g in self.summed) for r in self.others}
+        alone = len(self.summed) == 1
+        into = {r: self.summed[0].total_shard(r) for r in self.others} if alone else {}
+        heard = yield from self._post(dict.fromkeys(self.others, mine), incoming, into)
+        for r, buffer in heard.items():
+            pieces = payload.split(buffer, [g.shard_bytes(r) for g in self.summed])
+            for group, piece in zip(self.summed, pieces, strict=True):
+                place = group.total_shard(r)
+                if place.data_ptr() != piece.data_ptr():
+                    place.copy_(piece)
+
+    def _post(
+        self, outgoing: dict[int, Tensor], incoming: dict[int, int], into: dict[int, Tensor] | None = None
+    ) -> Generator[Post, dict[int, Tensor], dict[int, Tensor]]:
+        outgoing = {r: buffer for r, buffer in outgoing.items() if buffer.numel()}
+        incoming = {r: nbytes for r, nbytes in incoming.items() if nbytes}
+        self.meter.link_bytes += max(sum(b.nbytes for b in outgoing.values()), sum(incoming.values()))
+        return (yield Post(outgoing, incoming, into or {}, self.about))
+
+
+def _is_summed(envelope: Envelope) -> bool:
+    message = envelope.message
+    return message.codec.linear and message.source is None and message.target is None
+
+
+def _check(envelope: Envelope, size: int) -> None:
+    peers, message = envelope
+    if [rank for rank, _ in peers.weights] != list(range(size)):
+        raise ValueError(f"{peers!r} does not weigh the ranks 0 to {size - 1} that are here, each once and in order")
+    for what, rank in (("source", message.source), ("target", message.target)):
+        if rank is not None and rank >= size:
+            raise ValueError(f"a message names rank {rank} as its {what}, but there are only {size} ranks")
+
+
+def _joined(pieces: list[Tensor]) -> Tensor:
+    if len(pieces) == 1:
+        return pieces[0]
+    return torch.cat(pieces) if pieces else torch.empty(0, dtype=torch.uint8)

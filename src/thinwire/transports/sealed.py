@@ -1,0 +1,92 @@
+"""Messages that are sealed, sent whole to whoever hears them, and decoded one by one."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .. import payload
+from ..core import EACH, Envelope, Reply
+from .summed import weighted_sum
+
+
+class Sealed:
+    """One message of a round: what I say to whom, whom I hear, and what comes of it."""
+
+    def __init__(self, index: int, envelope: Envelope, rank: int, size: int) -> None:
+        self.index, (self.peers, self.message), self.rank, self.size = index, envelope, rank, size
+        self.heard: dict[int, Tensor] = {}  # by speaker
+        self.said: dict[int, Tensor] = {}  # by listener, without myself
+        source, target = self.message.source, self.message.target
+        self.speaks = source in (None, EACH, rank)
+        self.hears = target in (None, EACH, rank)
+        everyone = [r for r in range(size) if r != rank]
+        speakers = everyone if source in (None, EACH) else [source]
+        self.speakers = {r for r in speakers if r != rank} if self.hears else set()
+        self.listeners = everyone if target in (None, EACH) else [r for r in everyone if r == target]
+        # What one rank says to another stands for: the tensor, or a shard of it.
+        self.like = self.message.tensor
+        if target == EACH:
+            self.like = self.like.new_empty(-(-self.like.numel() // size))
+        self.heard_bytes = payload.sealed_bytes(self.message.codec, self.like)
+
+    def speak(self) -> int:
+        """Encode what this rank has to say; returns its size."""
+        if not self.speaks:
+            return 0
+        if self.message.target == EACH:
+            flat = self.message.tensor.flatten()
+            whole = pad(flat, (0, self.like.numel() * self.size - flat.numel()))
+            said = [self._encode(shard) for shard in whole.view(self.size, -1)]
+            self.said = {r: said[r] for r in self.listeners}
+            self.mine = said
+            return sum(buffer.nbytes for buffer in said)
+        buffer = self._encode(self.message.tensor)
+        self.said = dict.fromkeys(self.listeners, buffer)
+        self.mine = [buffer]
+        return buffer.nbytes
+
+    def reply(self, shared: dict[Any, Tensor]) -> Reply:
+        sent = self._sent()
+        source, target = self.message.source, self.message.target
+        if not self.hears:
+            return Reply(_zeros(self.like), sent)
+        if target is not None:  # a sum that only this rank hears
+            own = self._decode(self.mine[self.rank if target == EACH else 0])
+            return Reply(self._weighted(self._all(own)), sent)
+        key = ("sealed", self.index)
+        if key not in shared:
+            if source is None:
+                shared[key] = self._weighted(self._all(sent))
+            elif source == EACH:
+                shared[key] = torch.stack(list(self._all(sent)))
+            else:
+                shared[key] = sent if self.speaks else self._decode(self.heard[source])
+        return Reply(shared[key], sent)
+
+    def _all(self, own: Tensor) -> Iterable[Tensor]:
+        """What every rank said, in the order of the ranks, decoded as it is asked for."""
+        return (own if r == self.rank else self._decode(self.heard[r]) for r in range(self.size))
+
+    def _weighted(self, tensors: Iterable[Tensor]) -> Tensor:
+        return weighted_sum(tensors, [weight for _, weight in self.peers.weights]).to(self.like.dtype)
+
+    def _sent(self) -> Tensor:
+        if not self.speaks:
+            return _zeros(self.message.tensor)
+        if self.message.target != EACH:
+            return self._decode(self.mine[0])
+        whole = torch.cat([self._decode(shard) for shard in self.mine])
+        return whole[: self.message.tensor.numel()].view(self.message.tensor.shape)
+
+    def _encode(self, x: Tensor) -> Tensor:
+        return payload.encode(x, self.message.codec, self.message.seed)
+
+    def _decode(self, buffer: Tensor) -> Tensor:
+        return payload.decode(buffer, self.message.codec, self.message.seed, self.like)
+
+
+def _zeros(like: Tensor) -> Tensor:
+    return like.new_zeros(()).expand(like.shape)

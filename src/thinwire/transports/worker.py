@@ -1,0 +1,39 @@
+"""The one queue per rank from which everything is said, so that all ranks say it in the same order."""
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import torch
+
+
+class Worker:
+    """A thread that does one job after the other."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="thinwire", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Callable[[], Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._jobs.put((job, future))
+        return future
+
+    def close(self) -> None:
+        """Finish what is queued, then end."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        # Gradients are data here; a thread of our own is free of the caller's autocast and inference modes too.
+        with torch.no_grad():
+            while (entry := self._jobs.get()) is not None:
+                job, future = entry
+                try:
+                    future.set_result(job())
+                except BaseException as error:  # whatever it is, it belongs to whoever waits for the job
+                    future.set_exception(error)
+                del entry, job, future  # what a finished job held must not outlive it
