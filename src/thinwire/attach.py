@@ -123,6 +123,7 @@ def _warn_without_effect(strategy: Strategy, replica: Replica) -> None:
         for case in part.cases if isinstance(part, Choose) else ():
             if not any(case.matches(parameter) for parameter in parameters_of(replica)):
                 warnings.warn(f"{case!r} matches no parameter of this model", stacklevel=4)
-    if isinstance(strategy, DataParallel) and strategy.reducer not in (Average(), Average().codec):
-        if all(unit.reducer == Average() for unit in strategy.units(replica)):
-            warnings.warn(f"{strategy!r} has no effect: every parameter of this model is sent as it is", stacklevel=4)
+    if not isinstance(strategy, DataParallel) or strategy.reducer in (Average(), Average().codec):
+        return
+    if all(unit.reducer == Average() for unit in strategy.units(replica)):
+        warnings.warn(f"{strategy!r} has no effect: every parameter of this model is sent as it is", stacklevel=4)

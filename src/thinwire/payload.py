@@ -72,10 +72,7 @@ def encode(x: Tensor, codec: Codec, seed: int) -> Tensor:
 
 def decode(buffer: Tensor, codec: Codec, seed: int, like: Tensor) -> Tensor:
     """The tensor that a sealed buffer says, in the shape and type of `like`."""
-    if codec.variable:
-        parts = _opened(buffer, like)
-    else:
-        parts = _cut(buffer, layout(codec, like.shape, like.dtype))
+    parts = _opened(buffer, like) if codec.variable else _cut(buffer, layout(codec, like.shape, like.dtype))
     try:
         x, *rest = codec.decode(parts, seed)
     except PayloadError:

@@ -1,5 +1,6 @@
 """Real processes over torch.distributed: the one file that knows it."""
 
+import weakref
 from collections import defaultdict
 from collections.abc import Iterable
 from time import perf_counter
@@ -27,10 +28,18 @@ class Collectives:
                 "thinwire needs torch.distributed: launch the script with torchrun and call "
                 "torch.distributed.init_process_group() first"
             )
-        self.group = _own_group(tuple(dist.get_process_group_ranks(group)))
+        ranks = tuple(dist.get_process_group_ranks(group))
+        self._group = _own_group(ranks)
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.device = device or torch.device("cpu")  # where messages are sent from and received to
         self.meter = Meter()
+
+    @property
+    def group(self) -> dist.ProcessGroup:
+        group = self._group()
+        if group is None:
+            raise RuntimeError("the process group that thinwire speaks in has been destroyed")
+        return group
 
     def run(self, talk: Talk) -> Any:
         """Hold a talk to its end; returns its outcome."""
@@ -78,19 +87,24 @@ class Collectives:
 
     def close(self) -> None:
         """Leave the group to the next one who speaks to the same ranks."""
-        _idle.append((dist.group.WORLD, tuple(dist.get_process_group_ranks(self.group)), self.group))
+        if self._group() is not None:
+            _idle.append((tuple(dist.get_process_group_ranks(self.group)), self._group))
 
+
+# A group that torch still holds: a strong reference would keep its threads alive past destroy_process_group(), and they
+# abort the process when it exits.
+GroupRef = weakref.ref[dist.ProcessGroup]
 
 # Groups that were made for thinwire and are not in use. They are kept: torch gives a new group of the same ranks the
 # name of one that was destroyed, and finds that one's old addresses under it.
-_idle: list[tuple[Any, tuple[int, ...], dist.ProcessGroup]] = []
+_idle: list[tuple[tuple[int, ...], GroupRef]] = []
 
 
-def _own_group(ranks: tuple[int, ...]) -> dist.ProcessGroup:
+def _own_group(ranks: tuple[int, ...]) -> GroupRef:
+    _idle[:] = [entry for entry in _idle if entry[1]() is not None]
     for entry in _idle:
-        world, members, group = entry
-        if world is dist.group.WORLD and members == ranks:
+        members, group = entry
+        if members == ranks:
             _idle.remove(entry)
             return group
-    made: dist.ProcessGroup = dist.new_group(list(ranks), use_local_synchronization=True)
-    return made
+    return weakref.ref(dist.new_group(list(ranks), use_local_synchronization=True))
