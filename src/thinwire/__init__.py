@@ -16,6 +16,7 @@ from .core import (
     Strategy,
     together,
 )
+from .methods import strategy_of
 from .notation import NotationError, parse
 from .reducers import (
     After,
@@ -27,10 +28,13 @@ from .reducers import (
     Server,
     Sharded,
     When,
+    gathered,
+    settled,
+    sharded,
 )
 from .replica import replica_of
 from .session import NonFiniteError
-from .strategies import DataParallel
+from .strategies import DataParallel, Unit
 from .topologies import world
 from .transports import Collectives, LockStepError, Meter, Simulated
 from .version import __version__
@@ -72,12 +76,17 @@ __all__ = [
     "Strategy",
     "Ternary",
     "TopK",
+    "Unit",
     "When",
     "__version__",
     "attach",
+    "gathered",
     "methods",
     "parse",
     "replica_of",
+    "settled",
+    "sharded",
+    "strategy_of",
     "together",
     "world",
 ]

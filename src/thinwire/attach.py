@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from .core import Codec, Reducer, Replica, Strategy
 from .hooks import Buckets, Updates
-from .methods import strategy_of
+from .methods import notation_of, strategy_of
 from .notation import parts_of
 from .reducers import Average, Choose
 from .replica import parameters_of, replica_of
@@ -24,11 +24,11 @@ class Handle:
 
     def __init__(self, session: Session, detach: Callable[[], None]) -> None:
         self._session, self._detach = session, detach
-        self.method = session.strategy
+        self.method = notation_of(session.strategy)
         self.meter: Meter = session.meter
 
     def __repr__(self) -> str:
-        return f"<thinwire {self.method!r} on rank {self._session.transport.rank} of {self._session.transport.size}>"
+        return f"<thinwire {self.method} on rank {self._session.transport.rank} of {self._session.transport.size}>"
 
     def state_dict(self) -> dict[str, Any]:
         """What this rank remembers, as plain tensors and numbers. Each rank saves its own."""
@@ -126,4 +126,6 @@ def _warn_without_effect(strategy: Strategy, replica: Replica) -> None:
     if not isinstance(strategy, DataParallel) or strategy.reducer in (Average(), Average().codec):
         return
     if all(unit.reducer == Average() for unit in strategy.units(replica)):
-        warnings.warn(f"{strategy!r} has no effect: every parameter of this model is sent as it is", stacklevel=4)
+        warnings.warn(
+            f"{notation_of(strategy)} has no effect: every parameter of this model is sent as it is", stacklevel=4
+        )

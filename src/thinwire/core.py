@@ -31,12 +31,11 @@ class Described:
 
     def __repr__(self) -> str:
         said = []
-        for field in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
+        for i, field in enumerate(fields(self)):  # type: ignore[arg-type]  # every subclass is a dataclass
             value = getattr(self, field.name)
-            if field.default is MISSING:
-                said.append(repr(value))
-            elif value != field.default:
-                said.append(f"{field.name}={value!r}")
+            if value != field.default:
+                by_position = i == 0 or field.default is MISSING
+                said.append(repr(value) if by_position else f"{field.name}={value!r}")
         return f"{type(self).__name__}({', '.join(said)})"
 
 

@@ -92,6 +92,12 @@ def strategy_of(method: str | Codec | Reducer | Strategy) -> Strategy:
     raise ValueError(f"a method is a codec, a reducer, a strategy, its notation or a short name, not {method!r}")
 
 
+def notation_of(strategy: Strategy) -> str:
+    """The shortest notation that stands for a strategy."""
+    plain = isinstance(strategy, DataParallel) and strategy == DataParallel(strategy.reducer)
+    return repr(strategy.reducer) if plain else repr(strategy)  # type: ignore[attr-defined]  # it is DataParallel then
+
+
 def _parsed(text: str) -> Codec | Reducer | Strategy:
     if text.replace("-", "").replace("_", "").isalnum():
         near = difflib.get_close_matches(text, METHODS, n=1)

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from .core import Lost, Outcome, Replica, Strategy, Talk
+from .methods import notation_of
 from .states import plain, restored
 from .transports import Collectives, Worker
 from .version import __version__
@@ -69,8 +70,8 @@ class Session:
         if link >= dense_link > 0 and not is_dense and not self._warned:
             self._warned = True
             warnings.warn(
-                f"{self.strategy!r} sent {link:,} bytes through this node's link in a step, where a plain all-reduce "
-                f"sends {dense_link:,}: on {self.transport.size} ranks it saves nothing",
+                f"{notation_of(self.strategy)} put {link:,} bytes on this node's link in a step, where a plain "
+                f"all-reduce puts {dense_link:,}: on {self.transport.size} ranks it saves nothing",
                 stacklevel=2,
             )
 
@@ -78,7 +79,7 @@ class Session:
         self.worker.submit(lambda: None).result()  # whatever is being said is said first
         return {
             "version": STATE_VERSION,
-            "method": repr(self.strategy),
+            "method": notation_of(self.strategy),
             "rank": self.transport.rank,
             "ranks": self.transport.size,
             "meter": self.meter.as_dict(prefix=""),
@@ -89,7 +90,7 @@ class Session:
         self.worker.submit(lambda: None).result()
         here = {
             "version": STATE_VERSION,
-            "method": repr(self.strategy),
+            "method": notation_of(self.strategy),
             "ranks": self.transport.size,
             "rank": self.transport.rank,
         }
@@ -129,7 +130,7 @@ class Session:
         """Compare what every rank is about to do; a difference is the same error on all of them."""
         mine = [
             f"thinwire version: {__version__}",
-            f"method: {self.strategy!r}",
+            f"method: {notation_of(self.strategy)}",
             f"on_nonfinite: {self.on_nonfinite}",
             *(f"parameter {name}: {p.dtype} {tuple(p.shape)}" for name, p in self.replica.parameters.items()),
         ]

@@ -13,7 +13,7 @@ from .precision import working
 class Quantize(Codec):
     """Rounds to signed integers that share one scale in each block."""
 
-    bits: int = 8  # 2 to 8; lower: less is sent
+    bits: int  # 2 to 8; lower: less is sent
     stochastic: bool = False  # round up or down by chance, so that the error is zero on average
     block: int = 512  # entries that share a scale; lower: finer, and more scales are sent
 

@@ -4,6 +4,7 @@ from .after import After
 from .average import Average, as_reducer
 from .choose import Choose, When
 from .feedback import Feedback
+from .forms import gathered, settled, sharded
 from .power_iteration import PowerIteration
 from .power_sgd import PowerSGD
 from .server import Server
@@ -20,4 +21,7 @@ __all__ = [
     "Sharded",
     "When",
     "as_reducer",
+    "gathered",
+    "settled",
+    "sharded",
 ]

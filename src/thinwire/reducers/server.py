@@ -4,7 +4,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..codecs import Identity
 from ..codecs.precision import working
 from ..core import Codec, Conversation, Message, Reducer, Reply
 from .average import STRIDE
@@ -26,7 +25,7 @@ class Server(Reducer):
     """Speaks to one rank, which answers with what it can say of the sum and remembers the rest."""
 
     up: Codec  # from the ranks to the server
-    down: Codec = Identity()  # from the server to the ranks
+    down: Codec  # from the server to the ranks
     at: int = 0  # the rank that serves
 
     def __post_init__(self) -> None:

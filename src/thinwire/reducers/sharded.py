@@ -3,7 +3,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..codecs import Identity
 from ..codecs.precision import working
 from ..core import EACH, Codec, Conversation, Message, Reducer, Reply
 from .average import STRIDE
@@ -15,7 +14,7 @@ class Sharded(Reducer):
     """Makes every rank the server of one shard, so that what a node carries does not grow with the world."""
 
     up: Codec  # from the ranks to a shard's server
-    down: Codec = Identity()  # from a shard's server to the ranks
+    down: Codec  # from a shard's server to the ranks
 
     def __post_init__(self) -> None:
         check_codecs("Sharded", self.up, self.down)

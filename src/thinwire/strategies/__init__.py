@@ -1,5 +1,5 @@
 """Strategies: what replicas talk about, and when."""
 
-from .data_parallel import DataParallel
+from .data_parallel import DataParallel, Unit
 
-__all__ = ["DataParallel"]
+__all__ = ["DataParallel", "Unit"]

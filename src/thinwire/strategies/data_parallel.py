@@ -59,10 +59,11 @@ class DataParallel(Strategy):
             groups[suited, p.dtype, p.device, name if alone else None].append(name)
         return tuple(Unit(tuple(names), key[0], seed) for seed, (key, names) in enumerate(groups.items()))
 
-    def init(self, replica: Replica) -> dict[str, State]:
+    def init(self, replica: Replica, units: Collection[Unit] | None = None) -> dict[str, State]:
+        """What is remembered of these units, by default of all."""
         return {
             unit.key: unit.reducer.init(_flattened([replica.parameters[n].detach() for n in unit.names]), unit.seed)
-            for unit in self.units(replica)
+            for unit in (self.units(replica) if units is None else units)
         }
 
     def before_update(self, replica: Replica, state: dict[str, State]) -> Talk:

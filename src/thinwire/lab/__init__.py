@@ -1,0 +1,1 @@
+"""The lab: real runs and honest figures, made with thinwire's public interface only."""

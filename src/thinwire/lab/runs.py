@@ -1,0 +1,63 @@
+"""run.json: what a run was and what came of it, in a form that later commands read."""
+
+import json
+import subprocess
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import thinwire
+
+SCHEMA = 1
+
+
+@dataclass
+class Run:
+    """One training run. Bytes are those of the rank whose link carried the most."""
+
+    workload: str
+    method: str  # its notation
+    ranks: int
+    transport: str
+    seed: int
+    steps: int
+    metrics: dict[str, float]
+    bytes: dict[str, int]  # dense, payload, link; wire, where it was read from an interface's counters
+    ratio: float  # dense / payload
+    seconds: dict[str, float]  # total, compute, encode, exchange, decode
+    history: list[dict[str, float]]  # step, loss, payload_bytes, seconds
+    link: str | None = None  # the link that was emulated, if any
+    schema: int = SCHEMA
+    version: str = thinwire.__version__
+    commit: str | None = field(default_factory=lambda: commit())
+
+    def save(self, folder: Path) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "run.json"
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        return path
+
+    @classmethod
+    def load(cls, path: Path) -> "Run":
+        try:
+            stored: dict[str, Any] = json.loads(path.read_text())
+        except (OSError, json.JSONDecodeError) as error:
+            raise ValueError(f"{path} cannot be read as a run: {error}") from None
+        if not isinstance(stored, dict) or stored.get("schema") != SCHEMA:
+            raise ValueError(f"{path} is not a run of schema {SCHEMA}")
+        return cls(**stored)
+
+
+def commit() -> str | None:
+    """The commit of thinwire's own source tree, if it runs from one."""
+    source = Path(__file__).resolve().parent
+    try:
+        asked = subprocess.run(
+            ["git", "-C", str(source), "log", "-1", "--format=%H", "--", "."],
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return asked.stdout.strip() or None

@@ -1,0 +1,105 @@
+"""How much a method would say about a model: measured by saying it, on the simulated transport."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+import thinwire
+from thinwire.lab import models
+
+DISTINCT = 4  # ranks with gradients of their own; further ranks repeat them, as sizes hardly depend on the values
+BUCKET_BYTES = 25 * 2**20  # of gradients that are exchanged together, as in DDP
+LINKS = {"10 Mbit/s": 10e6, "100 Mbit/s": 100e6, "1 Gbit/s": 1e9, "10 Gbit/s": 10e9}  # bits a second
+FUSED = "small ones"  # the kind of tensors that share a conversation
+
+
+@dataclass(frozen=True)
+class Size:
+    """Bytes per step: the gradients in fp32, and what the rank whose link carries the most says and carries."""
+
+    tensors: int
+    elements: int
+    dense: int
+    payload: float
+    link: float
+
+    @property
+    def ratio(self) -> float:
+        return self.dense / self.payload if self.payload else 1.0
+
+    def seconds(self) -> dict[str, float]:
+        """How long the exchange takes at least, by link."""
+        return {link: self.link * 8 / bits for link, bits in LINKS.items()}
+
+
+def total(kinds: dict[str, Size]) -> Size:
+    return Size(
+        sum(size.tensors for size in kinds.values()),
+        sum(size.elements for size in kinds.values()),
+        sum(size.dense for size in kinds.values()),
+        sum(size.payload for size in kinds.values()),
+        sum(size.link for size in kinds.values()),
+    )
+
+
+class Sizer:
+    """Measures methods on the gradients of one model, from random data."""
+
+    def __init__(self, model: str, ranks: int, steps: int) -> None:
+        if ranks < 2 or steps < 1:
+            raise ValueError(f"sizes are measured on 2 ranks or more and 1 step or more, not {ranks} and {steps}")
+        self.ranks, self.steps = ranks, steps
+        described = models.named(model)
+        torch.manual_seed(0)
+        module = described.build()
+        self.replica = thinwire.replica_of(module, size=ranks)
+        self.gradients: list[dict[str, Tensor]] = []
+        for seed in range(min(ranks, DISTINCT)):
+            module.zero_grad()
+            described.loss(module, seed).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            gradients = {name: p.grad for name, p in self.replica.parameters.items()}
+            self.gradients.append({name: g.detach().clone() for name, g in gradients.items() if g is not None})
+
+    def measure(self, method: str | thinwire.Codec | thinwire.Reducer | thinwire.Strategy) -> dict[str, Size]:
+        """What a method says in a step after its warm-up, by kind of layer."""
+        strategy = thinwire.settled(thinwire.strategy_of(method))
+        if not isinstance(strategy, thinwire.DataParallel):
+            raise ValueError(f"{strategy!r} does not exchange gradients in every step, so it has no size per step")
+        kinds: dict[str, list[thinwire.Unit]] = defaultdict(list)
+        for unit in strategy.units(self.replica):
+            kinds[self.replica.kinds[unit.names[0]] if len(unit.names) == 1 else FUSED].append(unit)
+        return {kind: self._measure(strategy, units) for kind, units in kinds.items()}
+
+    def _measure(self, strategy: thinwire.DataParallel, units: list[thinwire.Unit]) -> Size:
+        sender = thinwire.Simulated(self.ranks)
+        for bucket in self._buckets(units):
+            states = [strategy.init(self.replica, bucket) for _ in range(self.ranks)]
+            for _ in range(self.steps):
+                talks = [
+                    strategy.exchange(bucket, self._copy(bucket, r), self.ranks, states[r]) for r in range(self.ranks)
+                ]
+                states = [outcome.state for outcome in sender.run(talks)]
+        meter = max(sender.meters, key=lambda counted: counted.link_bytes)
+        names = [name for unit in units for name in unit.names]
+        elements = sum(self.replica.parameters[name].numel() for name in names)
+        return Size(len(names), elements, 4 * elements, meter.payload_bytes / self.steps, meter.link_bytes / self.steps)
+
+    def _buckets(self, units: list[thinwire.Unit]) -> Iterator[list[thinwire.Unit]]:
+        bucket: list[thinwire.Unit] = []
+        nbytes = 0
+        for unit in units:
+            size = sum(self.replica.parameters[name].nbytes for name in unit.names)
+            if bucket and nbytes + size > BUCKET_BYTES:
+                yield bucket
+                bucket, nbytes = [], 0
+            bucket.append(unit)
+            nbytes += size
+        if bucket:
+            yield bucket
+
+    def _copy(self, bucket: list[thinwire.Unit], rank: int) -> dict[str, Tensor]:
+        gradients = self.gradients[rank % len(self.gradients)]
+        return {name: gradients[name].clone() for unit in bucket for name in unit.names}

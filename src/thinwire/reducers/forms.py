@@ -1,0 +1,49 @@
+"""The same method said otherwise: sharded, gathered, or past its warm-up."""
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+from ..core import Codec, Described
+from .after import After
+from .average import Average
+from .choose import Choose, When
+from .feedback import Feedback
+from .sharded import Sharded
+
+Kind = TypeVar("Kind", bound=Described)
+
+
+def sharded(method: Kind) -> Kind:
+    """The form in which every rank serves one shard: what a node carries stays flat as ranks are added."""
+
+    def rule(what: Any) -> Any:
+        codec = what.codec if isinstance(what, Average) else what
+        return Sharded(codec, codec) if isinstance(codec, Codec) and not codec.linear else what
+
+    rewritten: Kind = _rewritten(method, rule)
+    return rewritten
+
+
+def gathered(method: Kind) -> Kind:
+    """The form in which every rank hears every other's whole message: one round, for few ranks."""
+    rewritten: Kind = _rewritten(method, lambda what: Average(what.up) if isinstance(what, Sharded) else what)
+    return rewritten
+
+
+def settled(method: Kind) -> Kind:
+    """What a method becomes after its warm-up steps."""
+    rewritten: Kind = _rewritten(method, lambda what: what.then if isinstance(what, After) else what)
+    return rewritten
+
+
+def _rewritten(what: Any, rule: Callable[[Any], Any]) -> Any:
+    """Apply a rule to a method and to the methods inside it, from the outside in; codecs inside them stay."""
+    what = rule(what)
+    if isinstance(what, Choose):
+        cases = [replace(case, then=_rewritten(case.then, rule)) for case in what.cases]
+        return Choose(*cases, otherwise=_rewritten(what.otherwise, rule))
+    if isinstance(what, After | Feedback | When) or hasattr(what, "reducer"):
+        inner = {f.name: getattr(what, f.name) for f in fields(what) if isinstance(getattr(what, f.name), Described)}
+        return replace(what, **{name: _rewritten(value, rule) for name, value in inner.items()})
+    return what

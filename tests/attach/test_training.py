@@ -1,0 +1,115 @@
+"""Every method trains a plain DDP script from its first step, and keeps all replicas equal to the bit."""
+
+import pytest
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+import thinwire
+
+from .processes import run
+from .training import (
+    FIXED,
+    NAMES,
+    TINY_BUCKETS,
+    all_same,
+    buckets_of,
+    classifier,
+    close,
+    gradients,
+    held_out_loss,
+    loss_of,
+    parameters,
+    same,
+    sgd,
+    totals,
+    train,
+    trained_ddp,
+)
+
+STEPS = 20
+
+
+def training(method: str, bucket_cap_mb: float | None) -> dict:
+    ddp = DistributedDataParallel(classifier(), bucket_cap_mb=bucket_cap_mb)
+    handle = thinwire.attach(ddp, method)
+    optimizer = sgd(ddp)
+    before = held_out_loss(ddp)
+    train(ddp, optimizer, range(1))
+    first = totals(handle)
+    train(ddp, optimizer, range(1, STEPS))
+    return {
+        "before": before,
+        "after": held_out_loss(ddp),
+        "buckets": buckets_of(ddp),
+        "first": first,
+        "totals": totals(handle),
+        "parameters": parameters(ddp),
+    }
+
+
+@pytest.mark.parametrize("bucket_cap_mb", [None, TINY_BUCKETS], ids=["default-buckets", "tiny-buckets"])
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("method", NAMES)
+def test_a_method_trains(method: str, ranks: int, bucket_cap_mb: float | None) -> None:
+    results = run(training, method, bucket_cap_mb, ranks=ranks)
+    assert all(result["after"] < 0.9 * result["before"] for result in results)
+    assert all_same(result["parameters"] for result in results)
+    for result in results:
+        first, counted = result["first"], result["totals"]
+        dense = sum(p.nbytes for p in result["parameters"].values())
+        assert first["dense_bytes"] == dense
+        assert first["steps"] == 1
+        assert counted["dense_bytes"] == STEPS * dense
+        assert counted["steps"] == STEPS
+        assert counted["skipped"] == 0
+        if bucket_cap_mb is None:
+            assert result["buckets"] == 1
+        else:
+            assert result["buckets"] >= 3
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_compression_begins_with_the_first_step(method: str) -> None:
+    for result in run(training, method, None):
+        first, counted = result["first"], result["totals"]
+        if method == "dense":
+            assert first["payload_bytes"] == first["dense_bytes"]
+        else:
+            assert first["payload_bytes"] < 0.7 * first["dense_bytes"]
+        if method in FIXED and method != "powersgd-half":  # which sends left and right factors in turn
+            assert counted["payload_bytes"] == STEPS * first["payload_bytes"]
+
+
+def dense_and_plain() -> tuple[dict, dict]:
+    return trained_ddp("dense", 5), trained_ddp(None, 5)
+
+
+def test_dense_is_ddp_to_the_bit_on_two_ranks() -> None:
+    for dense, plain in run(dense_and_plain):
+        assert same(dense, plain)
+
+
+def test_dense_is_ddp_up_to_the_order_of_the_sum_on_four_ranks() -> None:
+    for dense, plain in run(dense_and_plain, ranks=4):
+        for name, p in plain.items():
+            torch.testing.assert_close(dense[name], p)
+
+
+def first_gradients(method: str | None) -> dict:
+    ddp = DistributedDataParallel(classifier())
+    if method is not None:
+        thinwire.attach(ddp, method)
+    loss_of(ddp, 0).backward()
+    return gradients(ddp)
+
+
+def gradients_and_plain(method: str) -> tuple[dict, dict]:
+    return first_gradients(method), first_gradients(None)
+
+
+@pytest.mark.parametrize(("method", "tolerance"), [("fp16", 1e-3), ("bf16", 1e-2), ("int8", 2e-2)])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_16_and_8_bits_are_close_to_ddp(method: str, tolerance: float, ranks: int) -> None:
+    for compressed, plain in run(gradients_and_plain, method, ranks=ranks):
+        assert close(compressed, plain, tolerance)
+        assert not same(compressed, plain)

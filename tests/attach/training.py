@@ -1,0 +1,127 @@
+"""Small models and loops, as a user's script would have them."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD, Optimizer
+
+import thinwire
+from thinwire.methods import METHODS
+
+INPUTS, CLASSES = 20, 10
+NAMES = tuple(METHODS)
+FIXED = tuple(name for name in NAMES if name != "topk8")  # what they send has the same length in every step
+TINY_BUCKETS = 0.005  # in MB: the classifier below needs at least three of them
+
+
+def classifier(seed: int = 0) -> nn.Sequential:
+    """Matrices that low-rank methods take, one of them as large as what is never fused with others, and vectors."""
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(INPUTS, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, CLASSES))
+
+
+def batch(step: int, rank: int | None = None, size: int = 32) -> tuple[Tensor, Tensor]:
+    """A rank's own examples for a step, all labelled by one rule that a model can learn."""
+    rank = dist.get_rank() if rank is None else rank
+    x = torch.randn(size, INPUTS, generator=torch.Generator().manual_seed(1000 * step + rank))
+    rule = torch.randn(INPUTS, CLASSES, generator=torch.Generator().manual_seed(12345))
+    return x, (x @ rule).argmax(1)
+
+
+def loss_of(model: nn.Module, step: int, rank: int | None = None) -> Tensor:
+    x, y = batch(step, rank)
+    return cross_entropy(model(x), y)
+
+
+def held_out_loss(model: nn.Module) -> float:
+    """The loss on examples that all ranks share and none trains on."""
+    x, y = batch(-1, rank=99, size=256)
+    with torch.no_grad():
+        return cross_entropy(getattr(model, "module", model)(x), y).item()
+
+
+def sgd(model: nn.Module, lr: float = 0.1) -> SGD:
+    return SGD(model.parameters(), lr=lr, momentum=0.9)
+
+
+def train(
+    model: nn.Module, optimizer: Optimizer, steps: Iterable[int], loss: Callable[[nn.Module, int], Tensor] = loss_of
+) -> None:
+    for step in steps:
+        optimizer.zero_grad()
+        loss(model, step).backward()
+        optimizer.step()
+
+
+def parameters(model: nn.Module) -> dict[str, Tensor]:
+    return {name: p.detach().clone() for name, p in getattr(model, "module", model).named_parameters()}
+
+
+def gradients(model: nn.Module) -> dict[str, Tensor | None]:
+    named = getattr(model, "module", model).named_parameters()
+    return {name: None if p.grad is None else p.grad.detach().clone() for name, p in named}
+
+
+def buckets_of(ddp: DistributedDataParallel) -> int:
+    """How many buckets DDP itself says it uses, once it has rebuilt them after its first step."""
+    return len(ddp._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(","))
+
+
+def totals(handle: thinwire.Handle) -> dict[str, float]:
+    """What the meter has counted, without the seconds, which differ from run to run."""
+    counted = handle.meter.as_dict(prefix="")
+    return {name: value for name, value in counted.items() if not name.endswith("_seconds")}
+
+
+def trained_ddp(
+    method: Any, steps: int, build: Callable[[], nn.Module] = classifier, **options: Any
+) -> dict[str, Tensor]:
+    """The parameters after some steps; without a method, plain DDP's."""
+    ddp = DistributedDataParallel(build(), **options)
+    handle = None if method is None else thinwire.attach(ddp, method)
+    train(ddp, sgd(ddp), range(steps))
+    if handle is not None:
+        handle.detach()
+    return parameters(ddp)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two nests of tensors, numbers and containers are equal to the bit, types and all."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, Tensor):
+        if left.dtype != right.dtype or left.shape != right.shape:
+            return False
+        a, b = (x.detach().contiguous().flatten().view(torch.uint8) for x in (left, right))
+        return torch.equal(a, b)
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, tuple | list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
+
+
+def all_same(replicas: Iterable[Any]) -> bool:
+    first, *others = replicas
+    assert others, "one replica is always equal to itself"
+    return all(same(first, other) for other in others)
+
+
+def close(left: dict[str, Tensor], right: dict[str, Tensor], tolerance: float) -> bool:
+    """Whether each tensor is within a relative distance (of its norm) of its twin."""
+    assert left.keys() == right.keys()
+    return all((left[name] - right[name]).norm() <= tolerance * right[name].norm() for name in left)
+
+
+def refusal(action: Callable[[], Any]) -> tuple[str, str]:
+    """The type and text of the error that an action raises."""
+    try:
+        action()
+    except Exception as error:
+        return type(error).__name__, str(error)
+    return "nothing", "it was accepted"

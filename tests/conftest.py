@@ -1,0 +1,9 @@
+import torch
+from hypothesis import settings
+
+# Tensors here are small: a second thread only waits for the first, and takes a core from whatever else is running.
+torch.set_num_threads(1)
+
+# The same examples every time: a failure that comes and goes teaches people to run the tests again.
+settings.register_profile("thinwire", deadline=None, derandomize=True, database=None)
+settings.load_profile("thinwire")

@@ -1,0 +1,172 @@
+"""What every codec promises, over the table of all of them."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from thinwire import Cast, Codec, Quantize, payload
+
+from ..helpers import random, same_bits
+from .table import CODECS, LOSSLESS
+
+DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+SHAPES = ((), (0,), (1,), (7,), (3, 5), (2, 3, 4, 5), (0, 3), (600,))
+
+# Tensors whose numbers do not lie in a row in memory.
+LAYOUTS: dict[str, Callable[[torch.dtype], Tensor]] = {
+    "transposed": lambda dtype: random(5, 3, dtype=dtype).T,
+    "strided": lambda dtype: random(14, dtype=dtype)[::2],
+    "expanded": lambda dtype: random(1, dtype=dtype).expand(9),
+    "channels last": lambda dtype: random(2, 3, 4, 5, dtype=dtype).to(memory_format=torch.channels_last),
+    "offset": lambda dtype: random(30, dtype=dtype)[1:],
+}
+
+every_codec = pytest.mark.parametrize("codec", CODECS, ids=repr)
+every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+linear_codecs = pytest.mark.parametrize("codec", [c for c in CODECS if c.linear], ids=repr)
+fixed_codecs = pytest.mark.parametrize("codec", [c for c in CODECS if not c.variable], ids=repr)
+
+
+def is_stochastic(codec: Codec) -> bool:
+    return "stochastic=True" in repr(codec)
+
+
+def through(codec: Codec, x: Tensor, seed: int = 3) -> Tensor:
+    """What the peers make of `x`."""
+    return payload.decode(payload.encode(x, codec, seed), codec, seed, x)
+
+
+@every_dtype
+@every_codec
+def test_decode_gives_back_the_shape_and_type(codec: Codec, dtype: torch.dtype) -> None:
+    for shape in SHAPES:
+        x = random(*shape, dtype=dtype)
+        decoded = codec.decode(codec.encode((x,), 3), 3)
+        assert len(decoded) == 1
+        for y in (*decoded, through(codec, x)):
+            assert (y.shape, y.dtype, y.device) == (x.shape, x.dtype, x.device)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@every_codec
+def test_what_is_said_does_not_depend_on_how_a_tensor_lies_in_memory(codec: Codec, layout: str) -> None:
+    for dtype in DTYPES:
+        x = LAYOUTS[layout](dtype)
+        plain = x.clone(memory_format=torch.contiguous_format)
+        assert same_bits(payload.encode(x, codec, 3), payload.encode(plain, codec, 3))
+        assert same_bits(through(codec, x), through(codec, plain))
+
+
+@every_codec
+def test_the_same_seed_says_the_same_bytes(codec: Codec) -> None:
+    x = random(6, 7)
+    first, second = (payload.encode(x, codec, 3) for _ in range(2))
+    assert same_bits(first, second)
+    assert same_bits(payload.decode(first, codec, 3, x), payload.decode(second, codec, 3, x))
+
+
+@every_dtype
+@every_codec
+def test_encode_leaves_its_input_as_it_was(codec: Codec, dtype: torch.dtype) -> None:
+    x = random(6, 7, dtype=dtype)
+    before = x.clone()
+    codec.encode((x,), 3)
+    payload.encode(x, codec, 3)
+    assert same_bits(x, before)
+
+
+@every_codec
+def test_decode_leaves_the_buffer_as_it_was(codec: Codec) -> None:
+    # Simulated ranks hear the same buffer, one after the other.
+    x = random(6, 7)
+    buffer = payload.encode(x, codec, 3).clone()
+    before = buffer.clone()
+    payload.decode(buffer, codec, 3, x)
+    assert same_bits(buffer, before)
+
+
+@every_codec
+def test_the_global_generator_is_left_alone(codec: Codec) -> None:
+    # A codec that reseeded it would give every rank the same dropout from then on.
+    before = torch.get_rng_state()
+    through(codec, random(6, 7))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@every_dtype
+@fixed_codecs
+def test_a_fixed_layout_depends_on_shape_and_type_alone(codec: Codec, dtype: torch.dtype) -> None:
+    for shape in SHAPES:
+        x = random(*shape, dtype=dtype)
+        zeros, large = torch.zeros_like(x), torch.full_like(x, torch.finfo(dtype).max / 4)
+        for value in (x, zeros, large, -large, x / 1e4):
+            assert payload.encode(value, codec, 3).numel() == payload.sealed_bytes(codec, x)
+
+
+@every_codec
+def test_the_declared_size_is_none_only_where_the_layout_varies(codec: Codec) -> None:
+    assert (payload.sealed_bytes(codec, random(6, 7)) is None) == codec.variable
+
+
+@every_codec
+def test_no_part_is_int64(codec: Codec) -> None:
+    # Positions and counts fit in far less, and eight bytes an entry would eat what the codec saves.
+    for x in (random(6, 7), random(6, 7, dtype=torch.float64), torch.zeros(6, 7)):
+        assert torch.int64 not in {part.dtype for part in codec.encode((x,), 3)}
+
+
+@every_dtype
+@every_codec
+def test_zeros_come_back_as_zeros(codec: Codec, dtype: torch.dtype) -> None:
+    x = torch.zeros(5, 9, dtype=dtype)
+    assert torch.equal(through(codec, x), x)
+
+
+@every_dtype
+@every_codec
+def test_nan_comes_back_as_nan(codec: Codec, dtype: torch.dtype) -> None:
+    # This is how ranks hear that another's gradient is bad.
+    for size in (1, 45, 600):
+        assert through(codec, torch.full((size,), math.nan, dtype=dtype)).isnan().any()
+
+
+@every_dtype
+@pytest.mark.parametrize("codec", LOSSLESS, ids=repr)
+def test_what_is_lossless_is_exact_to_the_bit(codec: Codec, dtype: torch.dtype) -> None:
+    info = torch.finfo(dtype)
+    odd = torch.tensor([0.0, math.inf, -math.inf, math.nan, info.max, info.min, info.tiny, info.smallest_normal / 2])
+    x = torch.cat([odd.to(dtype), random(21, dtype=dtype), torch.zeros(40, dtype=dtype)])
+    assert same_bits(through(codec, x), x)
+
+
+@every_dtype
+@linear_codecs
+def test_the_signal_of_a_sum_is_the_sum_of_the_signals(codec: Codec, dtype: torch.dtype) -> None:
+    a, b = random(6, 7, seed=1, dtype=dtype), random(6, 7, seed=2, dtype=dtype)
+    (of_a, *side), (of_b, *_), (of_sum, *_) = (codec.encode((x,), 3) for x in (a, b, a + b))
+    assert all(part.is_meta for part in side), "what lies below a linear signal may not travel: it could not be summed"
+    coarsest = max(torch.finfo(of_a.dtype).eps, torch.finfo(dtype).eps)
+    torch.testing.assert_close(of_a.double() + of_b.double(), of_sum.double(), rtol=0, atol=8 * coarsest)
+    decoded = codec.decode((of_a + of_b, *side), 3)[0]
+    torch.testing.assert_close(
+        decoded.double(), through(codec, a).double() + through(codec, b).double(), rtol=0, atol=8 * coarsest
+    )
+
+
+@pytest.mark.parametrize("codec", [c for c in CODECS if not is_stochastic(c)], ids=repr)
+def test_what_is_lost_is_never_more_than_what_there_was(codec: Codec) -> None:
+    # Without this, what error feedback remembers would grow without end.
+    for seed in range(20):
+        for scale in (1.0, 1e-3, 1e3):
+            x = random(37, 11, seed=seed) * scale
+            lost = (x.double() - through(codec, x, seed).double()).square().sum()
+            assert lost <= x.double().square().sum() * (1 + 1e-6)
+
+
+def test_a_linear_codec_of_each_kind_is_in_the_table() -> None:
+    assert {type(c).__name__ for c in CODECS if c.linear} >= {"Identity", "Cast", "RandomK", "Chain"}
+    assert any(isinstance(c, Cast) for c in CODECS if c.linear)
+    assert any(isinstance(c, Quantize) for c in CODECS if is_stochastic(c))

@@ -1,0 +1,36 @@
+"""The one codec left out of the table is the broken one, so none may be left out."""
+
+import pytest
+
+import thinwire
+from thinwire import Codec, Reducer, Strategy, codecs, reducers, strategies
+
+from .table import CODECS, REDUCERS, STRATEGIES
+
+KINDS = [(Codec, CODECS), (Reducer, REDUCERS), (Strategy, STRATEGIES)]
+
+
+def public(kind: type) -> set[type]:
+    """The public classes of a kind, without the kind itself."""
+    values = [getattr(thinwire, name) for name in thinwire.__all__]
+    return {value for value in values if isinstance(value, type) and issubclass(value, kind) and value is not kind}
+
+
+@pytest.mark.parametrize(("kind", "table"), KINDS, ids=lambda value: getattr(value, "__name__", ""))
+def test_every_public_class_is_in_the_table(kind: type, table: tuple[object, ...]) -> None:
+    assert public(kind), f"no public {kind.__name__} was found: this test looks in the wrong place"
+    missing = public(kind) - {type(instance) for instance in table}
+    assert not missing, f"add instances to tests/contracts/table.py: {sorted(cls.__name__ for cls in missing)}"
+
+
+@pytest.mark.parametrize(("kind", "package"), [(Codec, codecs), (Reducer, reducers), (Strategy, strategies)])
+def test_every_class_of_a_package_is_public(kind: type, package: object) -> None:
+    exported = {getattr(package, name) for name in package.__all__}  # type: ignore[attr-defined]
+    classes = {value for value in exported if isinstance(value, type) and issubclass(value, kind)}
+    assert classes
+    assert classes <= public(kind)
+
+
+def test_no_two_entries_of_a_table_are_the_same() -> None:
+    for _, table in KINDS:
+        assert len({repr(instance) for instance in table}) == len(table)

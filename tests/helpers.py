@@ -1,0 +1,101 @@
+"""Conversations held on simulated ranks, as the tests need them."""
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+import thinwire
+from thinwire import Message, Parameter, Peers, Reducer, Reply, Simulated, together, world
+from thinwire.states import plain
+
+
+class Held(NamedTuple):
+    """One step of a reducer, by rank."""
+
+    replies: list[Reply]
+    states: list[Any]
+    messages: list[list[Message]]  # all that each rank said
+    meters: list[thinwire.Meter]
+
+    @property
+    def reduced(self) -> Tensor:
+        """What came back, where the test does not care on which rank."""
+        return self.replies[0].reduced
+
+
+def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Numbers from a bell curve, without a trace in the global generator."""
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def by_rank(ranks: int, *shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    """A different tensor for every rank."""
+    return [random(*shape, seed=1000 * seed + rank + 1, dtype=dtype) for rank in range(ranks)]
+
+
+def parameter(like: Tensor, name: str = "weight", kind: str = "dense") -> Parameter:
+    return Parameter(name, kind, like.to("meta"))
+
+
+def started(reducer: Reducer, like: Tensor, ranks: int, seed: int = 7) -> tuple[Reducer, list[Any]]:
+    """What the reducer becomes for a tensor like this, and its first state on every rank."""
+    suited = reducer.suited(parameter(like))
+    return suited, [suited.init(torch.zeros_like(like), seed) for _ in range(ranks)]
+
+
+def step(reducer: Reducer, xs: Sequence[Tensor], states: Sequence[Any]) -> Held:
+    """Reduce one tensor per rank."""
+    messages: list[list[Message]] = [[] for _ in xs]
+    transport = Simulated(len(xs))
+    talks = [
+        together([(world(len(xs)), overheard(reducer.reduce(x, state), said.append))])
+        for x, state, said in zip(xs, states, messages, strict=True)
+    ]
+    outcomes = [outcome for (outcome,) in transport.run(talks)]
+    replies, new = [reply for reply, _ in outcomes], [state for _, state in outcomes]
+    return Held(replies, new, messages, transport.meters)
+
+
+def say(messages: Sequence[Message], peers: Peers | None = None) -> tuple[list[Reply], list[thinwire.Meter]]:
+    """One round in which every rank says one message."""
+    transport = Simulated(len(messages))
+    peers = peers or world(len(messages))
+
+    def once(message: Message) -> Generator[Message, Reply, Reply]:
+        return (yield message)
+
+    replies = transport.run([together([(peers, once(message))]) for message in messages])
+    return [reply for (reply,) in replies], transport.meters
+
+
+def overheard(conversation: Any, note: Callable[[Message], None]) -> Any:
+    """The same conversation, with a note of every message."""
+    answer = None
+    while True:
+        try:
+            message = conversation.send(answer)
+        except StopIteration as end:
+            return end.value
+        note(message)
+        answer = yield message
+
+
+def same_bits(a: Any, b: Any) -> bool:
+    """Whether two tensors, or two states made of them, are equal to the bit; a NaN equals itself."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.shape == b.shape and a.dtype == b.dtype and torch.equal(_bytes(a), _bytes(b))
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(same_bits, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same_bits(a[key], b[key]) for key in a)
+    return type(a) is type(b) and a == b
+
+
+def same_states(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    return all(same_bits(plain(x), plain(y)) for x, y in zip(a, b, strict=True))
+
+
+def _bytes(x: Tensor) -> Tensor:
+    return x.detach().contiguous().view(-1).view(torch.uint8)
