@@ -9,7 +9,7 @@ Transport  says it, counts it                    the only layer that does I/O
 
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -62,15 +62,26 @@ class Message(NamedTuple):
     target: int | None = None  # a rank: all speak, it alone hears the weighted sum (neither: all speak, all hear)
 
 
-class Reply(NamedTuple):
+class Lazy(Protocol):
+    """A tensor that is not written out yet, so that it can be written where it belongs; see lazy.py."""
+
+    def dense(self) -> Tensor: ...
+    def copy_to(self, target: Tensor) -> None: ...
+    def subtract_from(self, target: Tensor) -> None: ...
+
+
+What = TypeVar("What", covariant=True)
+
+
+class Reply(NamedTuple, Generic[What]):
     """What came back. Read-only: ranks may share the tensors."""
 
-    reduced: Tensor  # the weighted sum of what the peers sent; zeros for a rank that does not hear it
-    sent: Tensor  # my own message, as the peers decode it; zeros for a rank that does not speak
+    reduced: What  # the weighted sum of what the peers sent; zeros for a rank that does not hear it
+    sent: What  # my own message, as the peers decode it; zeros for a rank that does not speak
 
 
 # Yield what you say, receive what came back, return the outcome and the state for next time.
-Conversation = Generator[Message, Reply, tuple[Reply, State]]
+Conversation = Generator[Message, Reply[Tensor], tuple[Reply[Tensor | Lazy], State]]
 
 
 class Parameter(NamedTuple):
@@ -115,14 +126,14 @@ class Envelope(NamedTuple):
 
 
 # A round at a time: yield all that is to be said in it, receive all the replies.
-Talk = Generator[list[Envelope], list[Reply], Any]
+Talk = Generator[list[Envelope], list[Reply[Tensor]], Any]
 
 
-def together(conversations: Iterable[tuple[Peers, Generator[Message, Reply, Any]]]) -> Talk:
+def together(conversations: Iterable[tuple[Peers, Generator[Message, Reply[Tensor], Any]]]) -> Talk:
     """Hold many conversations in step, so that each round costs one exchange; returns their outcomes."""
     live = dict(enumerate(conversations))
     outcomes: list[Any] = [None] * len(live)
-    replies: dict[int, Reply | None] = dict.fromkeys(live)
+    replies: dict[int, Reply[Tensor] | None] = dict.fromkeys(live)
     while live:
         said: dict[int, Envelope] = {}
         for i, (peers, conversation) in list(live.items()):

@@ -100,6 +100,7 @@ class Pool:
             failed = _told(answers)
             raise HangError(f"ranks {late} did not end in {timeout:g} s\n{failed}{told}")
         if any(isinstance(answer, Failure) for answer in answers.values()):
+            self.kill([team[rank] for rank, answer in answers.items() if isinstance(answer, Failure)])
             logs = {rank: process.said(starts[rank]) for rank, process in enumerate(team)}
             raise RankError(_told(answers) + "".join(f"--- rank {r} printed:\n{s}\n" for r, s in logs.items() if s))
         return [answers[rank] for rank in range(ranks)]
@@ -203,8 +204,9 @@ def _serve(connection: Connection, log: str) -> None:
         answer = _done(data)
         if unseen:
             answer = Failure("\n".join([*unseen, *([answer.text] if isinstance(answer, Failure) else [])]))
-            unseen.clear()
         connection.send_bytes(pickle.dumps(answer))
+        if isinstance(answer, Failure):  # a script would end here too, and the other ranks would hear of it
+            os._exit(1)
 
 
 def _next(connection: Connection) -> bytes:

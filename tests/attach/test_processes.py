@@ -41,7 +41,7 @@ def warn() -> None:
 
 def test_a_warning_is_an_error() -> None:
     with pytest.raises(RankError, match="UserWarning: a warning"):
-        run(warn)
+        run(warn, ranks=1)
 
 
 def fail_in_a_thread() -> None:
@@ -55,7 +55,7 @@ def fail_in_a_thread() -> None:
 
 def test_an_error_in_a_thread_of_a_rank_is_an_error() -> None:
     with pytest.raises(RankError, match="nobody waits for me"):
-        run(fail_in_a_thread)
+        run(fail_in_a_thread, ranks=1)
 
 
 def sleep() -> None:

@@ -1,5 +1,7 @@
 """Every method trains a plain DDP script from its first step, and keeps all replicas equal to the bit."""
 
+import warnings
+
 import pytest
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -14,7 +16,7 @@ from .training import (
     all_same,
     buckets_of,
     classifier,
-    close,
+    distance,
     gradients,
     held_out_loss,
     loss_of,
@@ -34,10 +36,13 @@ def training(method: str, bucket_cap_mb: float | None) -> dict:
     handle = thinwire.attach(ddp, method)
     optimizer = sgd(ddp)
     before = held_out_loss(ddp)
-    train(ddp, optimizer, range(1))
-    first = totals(handle)
-    train(ddp, optimizer, range(1, STEPS))
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        train(ddp, optimizer, range(1))
+        first = totals(handle)
+        train(ddp, optimizer, range(1, STEPS))
     return {
+        "warned": [str(warning.message) for warning in warned],
         "before": before,
         "after": held_out_loss(ddp),
         "buckets": buckets_of(ddp),
@@ -54,7 +59,9 @@ def test_a_method_trains(method: str, ranks: int, bucket_cap_mb: float | None) -
     results = run(training, method, bucket_cap_mb, ranks=ranks)
     assert all(result["after"] < 0.9 * result["before"] for result in results)
     assert all_same(result["parameters"] for result in results)
-    for result in results:
+    for rank, result in enumerate(results):
+        # What four ranks say to one server is what its link would carry without any compression, and it says so.
+        assert len(result["warned"]) == (1 if method == "server" and ranks == 4 and rank == 0 else 0)
         first, counted = result["first"], result["totals"]
         dense = sum(p.nbytes for p in result["parameters"].values())
         assert first["dense_bytes"] == dense
@@ -111,5 +118,4 @@ def gradients_and_plain(method: str) -> tuple[dict, dict]:
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_16_and_8_bits_are_close_to_ddp(method: str, tolerance: float, ranks: int) -> None:
     for compressed, plain in run(gradients_and_plain, method, ranks=ranks):
-        assert close(compressed, plain, tolerance)
-        assert not same(compressed, plain)
+        assert 0 < distance(compressed, plain) < tolerance

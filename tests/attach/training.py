@@ -16,7 +16,7 @@ from thinwire.methods import METHODS
 INPUTS, CLASSES = 20, 10
 NAMES = tuple(METHODS)
 FIXED = tuple(name for name in NAMES if name != "topk8")  # what they send has the same length in every step
-TINY_BUCKETS = 0.005  # in MB: the classifier below needs at least three of them
+TINY_BUCKETS = 0.002  # in MB: the classifier below needs at least three of them
 
 
 def classifier(seed: int = 0) -> nn.Sequential:
@@ -112,10 +112,11 @@ def all_same(replicas: Iterable[Any]) -> bool:
     return all(same(first, other) for other in others)
 
 
-def close(left: dict[str, Tensor], right: dict[str, Tensor], tolerance: float) -> bool:
-    """Whether each tensor is within a relative distance (of its norm) of its twin."""
+def distance(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:
+    """How far two models (or their gradients) are apart, relative to the norm of the second."""
     assert left.keys() == right.keys()
-    return all((left[name] - right[name]).norm() <= tolerance * right[name].norm() for name in left)
+    a, b = (torch.cat([x.flatten() for x in tensors.values()]) for tensors in (left, right))
+    return ((a - b).norm() / b.norm()).item()
 
 
 def refusal(action: Callable[[], Any]) -> tuple[str, str]:

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from ..codecs.precision import working
 from ..core import Codec, Conversation, Parameter, Reducer
+from ..lazy import left_after
 from ..states import Spare
 from .average import Average, as_reducer
 
@@ -44,6 +45,4 @@ class Feedback(Reducer):
     def reduce(self, x: Tensor, state: FeedbackState) -> Conversation:
         total = torch.add(x, state.residual, alpha=self.decay, out=state.spare.like(state.residual))
         reply, inner = yield from as_reducer(self.inner).reduce(total, state.inner)
-        sent_as_it_is = reply.sent.data_ptr() == total.data_ptr()
-        left = torch.zeros_like(total) if sent_as_it_is else total.sub_(reply.sent)
-        return reply, FeedbackState(left, inner, Spare(state.residual))
+        return reply, FeedbackState(left_after(total, reply.sent), inner, Spare(state.residual))

@@ -1,4 +1,4 @@
-"""What the low-rank reducers share."""
+"""What the low-rank reducers share. Factors are kept as rows, in which form products with them are fast."""
 
 import torch
 from torch import Tensor
@@ -37,7 +37,7 @@ def check(name: str, rank: int, least_ratio: float, codec: Codec) -> None:
 def first_factor(like: Tensor, rank: int, seed: int) -> Tensor:
     """A random factor that is the same on every rank."""
     rows, columns = matrix_shape(like.shape)
-    noise = torch.randn(columns, min(rank, rows, columns), generator=torch.Generator().manual_seed(seed))
+    noise = torch.randn(min(rank, rows, columns), columns, generator=torch.Generator().manual_seed(seed))
     return noise.to(like.device, working(like.dtype))
 
 
@@ -46,6 +46,6 @@ def as_matrix(x: Tensor) -> Tensor:
 
 
 def orthonormal(factor: Tensor) -> Tensor:
-    """An orthonormal basis of the factor's columns; columns that vanish become unit vectors, never NaN."""
-    basis: Tensor = torch.linalg.qr(factor).Q
-    return basis
+    """An orthonormal basis of the factor's rows; rows that vanish become unit vectors, never NaN."""
+    basis: Tensor = torch.linalg.qr(factor.T).Q.T
+    return basis.contiguous()

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
+from ..kernels.product import Product
 from .low_rank import as_matrix, check, first_factor, low_rank_or_dense, orthonormal
 
 
@@ -14,7 +15,7 @@ class PowerSGD(Reducer):
     Vectors, and matrices whose factors would not be `least_ratio` times smaller, are sent as they are.
     """
 
-    rank: int  # columns of a factor; higher: closer, and more is sent
+    rank: int  # rows of a factor; higher: closer, and more is sent
     codec: Codec = Identity()  # for the factors
     least_ratio: float = 1.5
 
@@ -33,8 +34,7 @@ class PowerSGD(Reducer):
 
     def reduce(self, x: Tensor, state: Tensor) -> Conversation:
         matrix = as_matrix(x)
-        left = yield Message(matrix @ state, self.codec)
+        left = yield Message(state @ matrix.T, self.codec)
         basis = orthonormal(left.reduced)
-        right = yield Message(matrix.T @ basis, self.codec)
-        reduced, sent = ((basis @ side.T).to(x.dtype).view(x.shape) for side in right)
-        return Reply(reduced, sent), right.reduced
+        right = yield Message(basis @ matrix, self.codec)
+        return Reply(Product(basis, right.reduced, x), Product(basis, right.sent, x)), right.reduced

@@ -1,13 +1,17 @@
 from collections import defaultdict
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..codecs.precision import working
 from ..core import (
     Codec,
+    Conversation,
+    Lazy,
     Lost,
     Message,
     Outcome,
@@ -21,6 +25,7 @@ from ..core import (
     outline,
     together,
 )
+from ..lazy import copy_, dense
 from ..reducers import as_reducer
 from ..topologies import world
 
@@ -85,7 +90,7 @@ class DataParallel(Strategy):
 
 def _converse(
     unit: Unit, gradients: Mapping[str, Tensor], state: State
-) -> Generator[Message, Reply, tuple[State, Lost | None]]:
+) -> Generator[Message, Reply[Tensor], tuple[State, Lost | None]]:
     """Reduce a unit's gradients in place; returns its next state.
 
     If a gradient is not finite, this rank says NaN throughout. Every codec passes that on, so all ranks hear of it in
@@ -97,14 +102,28 @@ def _converse(
     if not _finite(x):
         here = tuple(name for name in unit.names if not _finite(gradients[name]))
         x = torch.full_like(x, torch.nan)
-    reply, new = yield from unit.reducer.reduce(x, state)
-    finite = _finite(reply.reduced)
-    start = 0
-    for gradient in mine:
-        piece = reply.reduced if len(mine) == 1 else reply.reduced[start : start + gradient.numel()]
-        gradient.copy_(piece.view(gradient.shape)) if finite else gradient.fill_(torch.nan)
-        start += gradient.numel()
-    return (new, None) if finite else (state, Lost(unit.names, here))
+    reply, new, finite = yield from _watched(unit.reducer.reduce(x, state))
+    if not finite:
+        for gradient in mine:
+            gradient.fill_(torch.nan)
+        return state, Lost(unit.names, here)
+    pieces = [reply.reduced] if len(mine) == 1 else torch.split(dense(reply.reduced), [g.numel() for g in mine])
+    for gradient, piece in zip(mine, pieces, strict=True):
+        copy_(gradient, piece)
+    return new, None
+
+
+def _watched(conversation: Conversation) -> Generator[Message, Reply[Tensor], tuple[Reply[Tensor | Lazy], State, bool]]:
+    """Hold a conversation; tells also whether all that was heard in it was finite."""
+    finite = True
+    heard: Reply[Tensor] | None = None
+    while True:
+        try:
+            heard = yield conversation.send(heard)  # type: ignore[arg-type]  # None starts it
+        except StopIteration as end:
+            reply, state = end.value
+            return reply, state, finite
+        finite = finite and _finite(heard.reduced)
 
 
 def _flattened(tensors: list[Tensor]) -> Tensor:
@@ -113,6 +132,4 @@ def _flattened(tensors: list[Tensor]) -> Tensor:
 
 def _finite(x: Tensor) -> bool:
     # One pass that reads only; a sum that overflows is looked at again.
-    return bool(x.sum(dtype=torch.float64 if x.dtype == torch.float64 else torch.float32).isfinite()) or bool(
-        x.isfinite().all()
-    )
+    return isfinite(x.sum(dtype=working(x.dtype))) or bool(x.isfinite().all())

@@ -66,7 +66,7 @@ class _Round:
             for peers, m in envelopes
         )
 
-    def hold(self) -> Generator[Post, dict[int, Tensor], list[Reply]]:
+    def hold(self) -> Generator[Post, dict[int, Tensor], list[Reply[Tensor]]]:
         start = perf_counter()
         self.meter.payload_bytes += sum(g.speak() for g in self.summed) + sum(m.speak() for m in self.sealed)
         self.meter.encode_seconds += perf_counter() - start

@@ -48,7 +48,7 @@ class Sealed:
         self.mine = [buffer]
         return buffer.nbytes
 
-    def reply(self, shared: dict[Any, Tensor]) -> Reply:
+    def reply(self, shared: dict[Any, Tensor]) -> Reply[Tensor]:
         sent = self._sent()
         source, target = self.message.source, self.message.target
         if not self.hears:

@@ -58,7 +58,7 @@ class Summed:
         total = weighted_sum(shards, self.weights)
         self.total_shard(self.rank).view(self.signal.dtype).copy_(total)
 
-    def replies(self, shared: dict[Any, Tensor]) -> dict[int, Reply]:
+    def replies(self, shared: dict[Any, Tensor]) -> dict[int, Reply[Tensor]]:
         total = shared.setdefault(("sum", min(self.messages)), self.total)
         replies, start = {}, 0
         for i, (message, (signal, *side)) in self.messages.items():

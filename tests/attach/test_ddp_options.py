@@ -1,0 +1,185 @@
+"""DDP's own features work as they do without thinwire."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel
+
+import thinwire
+
+from .processes import run
+from .training import (
+    CLASSES,
+    INPUTS,
+    TINY_BUCKETS,
+    all_same,
+    batch,
+    classifier,
+    gradients,
+    loss_of,
+    parameters,
+    refusal,
+    same,
+    sgd,
+    totals,
+    train,
+    trained_ddp,
+)
+
+METHODS = ["dense", "powersgd", "topk", "int8", "sign"]
+
+
+def accumulated(method: str) -> dict:
+    """Three backward passes and one exchange: by no_sync, and by hand."""
+    ddp = DistributedDataParallel(classifier(), bucket_cap_mb=TINY_BUCKETS)
+    handle = thinwire.attach(ddp, method)
+    plain = classifier()
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.0)
+    by_hand = thinwire.attach(plain, method, optimizer=optimizer)
+    results = []
+    for step in range(3):
+        ddp.zero_grad()
+        before = totals(handle)
+        with ddp.no_sync():
+            for micro in range(2):
+                loss_of(ddp, 10 * step + micro).backward()
+        silent = totals(handle) == before
+        loss_of(ddp, 10 * step + 2).backward()
+
+        optimizer.zero_grad()
+        for micro in range(3):
+            loss_of(plain, 10 * step + micro).backward()
+        optimizer.step()
+        results.append((silent, gradients(ddp), gradients(plain)))
+    return {"results": results, "steps": (handle.meter.steps, by_hand.meter.steps)}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_sync_accumulates_in_silence_and_then_exchanges_the_sum(method: str) -> None:
+    ranks = run(accumulated, method)
+    for rank in ranks:
+        assert rank["steps"] == (3, 3)
+        for silent, by_no_sync, by_hand in rank["results"]:
+            assert silent
+            assert same(by_no_sync, by_hand)
+    assert all_same([by_no_sync for _, by_no_sync, _ in rank["results"]] for rank in ranks)
+
+
+class Branches(nn.Module):
+    """A branch that only rank 0 takes, one that both take, and one that nobody takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.trunk = nn.Linear(INPUTS, 64)
+        self.everyones, self.firsts, self.nobodys = (nn.Linear(64, CLASSES) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.trunk(x).tanh()
+        return self.everyones(hidden) + (self.firsts(hidden) if dist.get_rank() == 0 else 0)
+
+
+def with_unused(method: str | None) -> dict:
+    ddp = DistributedDataParallel(Branches(), find_unused_parameters=True, bucket_cap_mb=TINY_BUCKETS)
+    if method is not None:
+        thinwire.attach(ddp, method)
+    train(ddp, sgd(ddp), range(6))
+    return {"parameters": parameters(ddp), "gradients": gradients(ddp)}
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("method", METHODS)
+def test_parameters_that_only_some_or_no_ranks_use(method: str, ranks: int) -> None:
+    results = run(with_unused, method, ranks=ranks)
+    initial = parameters(Branches())
+    assert all_same(results)
+    for name, p in results[0]["parameters"].items():
+        assert same(p, initial[name]) == name.startswith("nobodys")
+        assert (results[0]["gradients"][name] is None) == name.startswith("nobodys")
+    if method == "dense" and ranks == 2:
+        assert all_same([*results, *run(with_unused, None)])
+
+
+def with_options(method: str, options: dict) -> tuple[dict, dict]:
+    return trained_ddp(method, 5, **options), trained_ddp(method, 5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"static_graph": True},
+        {"gradient_as_bucket_view": True},
+        {"static_graph": True, "gradient_as_bucket_view": True, "bucket_cap_mb": TINY_BUCKETS},
+        {"broadcast_buffers": False, "init_sync": False},
+    ],
+    ids="-".join,
+)
+def test_an_option_of_ddp_changes_nothing(options: dict, method: str) -> None:
+    results = run(with_options, method, options)
+    assert all_same(p for result in results for p in result)
+
+
+BATCHES = (3, 5)  # of rank 0 and of rank 1
+
+
+def uneven(method: str | None) -> dict:
+    ddp = DistributedDataParallel(classifier(), bucket_cap_mb=TINY_BUCKETS)
+    handle = None if method is None else thinwire.attach(ddp, method)
+    optimizer = sgd(ddp)
+    with Join([ddp]):
+        train(ddp, optimizer, range(BATCHES[dist.get_rank()]))
+    return {"parameters": parameters(ddp), "totals": handle and totals(handle)}
+
+
+@pytest.mark.parametrize("method", ["dense", "powersgd", "topk"])
+def test_ranks_with_fewer_batches_join(method: str) -> None:
+    results = run(uneven, method)
+    assert all_same(result["parameters"] for result in results)
+    for result in results:
+        assert result["totals"]["steps"] == max(BATCHES)
+        assert result["totals"]["dense_bytes"] == max(BATCHES) * sum(p.nbytes for p in result["parameters"].values())
+    assert results[0]["totals"]["rounds"] == results[1]["totals"]["rounds"]
+    if method == "dense":
+        assert all_same(result["parameters"] for result in [*results, *run(uneven, None)])
+
+
+def joined_with_changing_divisor() -> tuple[str, str]:
+    ddp = DistributedDataParallel(classifier())
+    thinwire.attach(ddp, "topk")
+    optimizer = sgd(ddp)
+
+    def training() -> None:
+        with Join([ddp], divide_by_initial_world_size=False):
+            train(ddp, optimizer, range(BATCHES[dist.get_rank()]))
+
+    return refusal(training)
+
+
+def test_join_with_a_changing_divisor_is_refused() -> None:
+    for kind, text in run(joined_with_changing_divisor):
+        assert kind == "ValueError"
+        assert "divide_by_initial_world_size=False" in text
+
+
+def train_with_batch_norm(method: str | None) -> dict:
+    torch.manual_seed(dist.get_rank())  # DDP itself copies what rank 0 begins with
+    model = nn.Sequential(nn.Linear(INPUTS, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, CLASSES))
+    ddp = DistributedDataParallel(model)
+    if method is not None:
+        thinwire.attach(ddp, method)
+    train(ddp, sgd(ddp), range(5))
+    ddp(batch(5)[0])  # DDP copies the buffers of rank 0 as forward begins
+    return {"parameters": parameters(ddp), "buffers": dict(ddp.module.named_buffers())}
+
+
+@pytest.mark.parametrize("method", ["dense", "powersgd", "topk", "sign"])
+def test_batch_norm_buffers_are_left_to_ddp(method: str) -> None:
+    results = run(train_with_batch_norm, method)
+    assert all_same(result["parameters"] for result in results)
+    if method == "dense":
+        plain = run(train_with_batch_norm, None)
+        for result, expected in zip(results, plain, strict=True):
+            assert same(result, expected)

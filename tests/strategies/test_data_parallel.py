@@ -1,0 +1,113 @@
+import pytest
+import torch
+from torch import Tensor, nn
+
+from thinwire import Average, Choose, DataParallel, Feedback, PowerSGD, Quantize, Simulated, When, replica_of
+
+from ..helpers import random, same_bits
+
+
+class Zoo(nn.Module):
+    """Parameters of many sizes and two types."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.small = nn.Linear(3, 4)
+        self.large = nn.Linear(80, 90)
+        self.norm = nn.LayerNorm(6)
+        self.half = nn.Linear(2, 3, dtype=torch.float16)
+
+
+def reduced(strategy: DataParallel, ranks: int = 2) -> dict[str, Tensor]:
+    replicas = [replica_of(Zoo(), rank=rank, size=ranks) for rank in range(ranks)]
+    for replica in replicas:
+        for i, p in enumerate(replica.parameters.values()):
+            p.grad = random(*p.shape, seed=10 * i + replica.rank, dtype=p.dtype)
+    Simulated(ranks).run([strategy.before_update(r, strategy.init(r)) for r in replicas])
+    return {name: p.grad for name, p in replicas[0].parameters.items() if p.grad is not None}
+
+
+def names(strategy: DataParallel) -> list[tuple[str, ...]]:
+    return [unit.names for unit in strategy.units(replica_of(Zoo()))]
+
+
+def test_small_tensors_of_a_type_share_a_conversation() -> None:
+    assert names(DataParallel(Quantize(8))) == [
+        ("small.weight", "small.bias", "large.bias", "norm.weight", "norm.bias"),
+        ("large.weight",),
+        ("half.weight", "half.bias"),
+    ]
+
+
+def test_a_tensor_as_large_as_the_limit_is_not_fused() -> None:
+    assert ("large.weight",) in names(DataParallel(Average(), fuse_below=7200))
+    assert ("large.weight",) not in names(DataParallel(Average(), fuse_below=7201))
+
+
+def test_nothing_is_fused_below_0() -> None:
+    assert all(len(unit) == 1 for unit in names(DataParallel(Average(), fuse_below=0)))
+
+
+def test_a_matrix_keeps_a_conversation_of_its_own_where_its_shape_matters() -> None:
+    units = DataParallel(Feedback(PowerSGD(1))).units(replica_of(Zoo()))
+    alone = {unit.names for unit in units if unit.reducer.shaped}
+    assert alone == {("small.weight",), ("large.weight",)}  # 3 x 2 is not worth two factors
+
+
+def test_only_parameters_with_the_same_reducer_are_fused() -> None:
+    strategy = DataParallel(Choose(When(Quantize(4), kinds=("norm",))))
+    assert ("norm.weight", "norm.bias") in names(strategy)
+
+
+def test_every_unit_has_a_seed_of_its_own() -> None:
+    seeds = [unit.seed for unit in DataParallel(Average(), fuse_below=0).units(replica_of(Zoo()))]
+    assert len(set(seeds)) == len(seeds) == 8
+
+
+def test_units_depend_on_the_model_alone() -> None:
+    strategy = DataParallel(Feedback(PowerSGD(1)))
+    assert strategy.units(replica_of(Zoo(), rank=0, size=2)) == strategy.units(replica_of(Zoo(), rank=1, size=2))
+
+
+def test_what_is_remembered_belongs_to_parameters_by_name() -> None:
+    strategy = DataParallel(Feedback(Quantize(4)))
+    replica = replica_of(Zoo())
+    assert set(strategy.init(replica)) == {unit.key for unit in strategy.units(replica)}
+    assert "large.weight" in strategy.init(replica)
+
+
+def test_fusing_changes_nothing_of_a_plain_mean() -> None:
+    assert same_bits(reduced(DataParallel(Average())), reduced(DataParallel(Average(), fuse_below=0)))
+
+
+@pytest.mark.parametrize("fuse_below", [0, 4096])
+def test_the_gradient_is_replaced_in_place_and_keeps_its_type(fuse_below: int) -> None:
+    strategy = DataParallel(Feedback(Quantize(8)), fuse_below=fuse_below)
+    replica = replica_of(Zoo())
+    for p in replica.parameters.values():
+        p.grad = torch.ones_like(p)
+    kept = {name: p.grad for name, p in replica.parameters.items()}
+    Simulated(1).run([strategy.before_update(replica, strategy.init(replica))])
+    for name, p in replica.parameters.items():
+        assert p.grad is kept[name]
+        assert p.grad is not None
+        assert p.grad.dtype == p.dtype
+
+
+def test_each_parameter_gets_its_own_part_of_a_fused_message() -> None:
+    ranks = 3
+    for name, gradient in reduced(DataParallel(Average()), ranks).items():
+        i = list(replica_of(Zoo()).parameters).index(name)
+        terms = [random(*gradient.shape, seed=10 * i + rank, dtype=gradient.dtype).double() for rank in range(ranks)]
+        torch.testing.assert_close(gradient, torch.stack(terms).mean(0).to(gradient.dtype), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("wrong", [-1, 2.5, "many"])
+def test_a_limit_that_is_no_count_is_refused(wrong: object) -> None:
+    with pytest.raises(ValueError, match=str(wrong)):
+        DataParallel(Average(), fuse_below=wrong)  # type: ignore[arg-type]
+
+
+def test_something_that_is_no_method_is_refused() -> None:
+    with pytest.raises(ValueError, match="codec or a reducer"):
+        DataParallel("fp16")  # type: ignore[arg-type]
