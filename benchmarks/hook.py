@@ -1,4 +1,4 @@
-"""What attaching costs: a step of a 25-million-parameter DDP model, against the same step with a hook that does nothing.
+"""What attaching costs: a step of a 25-million-parameter DDP model, against one with a hook that does nothing.
 
 Two processes on one machine, so the wire is free and what is left is the work of encoding, exchanging and decoding.
 """

@@ -18,7 +18,7 @@ class Step:
     """What has happened in one backward pass."""
 
     def __init__(self, units: tuple[Unit, ...]) -> None:
-        self.awaited = list(units)  # not yet complete
+        self.awaited = {unit.key: unit for unit in units}  # not yet complete
         self.arrived: dict[str, Tensor] = {}  # gradients, by name
         self.talked: set[str] = set()  # names whose gradients are reduced
         self.waiting: list[tuple[Any, Future[Tensor], set[str]]] = []  # buckets not yet given back to DDP
@@ -27,8 +27,9 @@ class Step:
     def take(self, gradients: dict[str, Tensor]) -> list[Unit]:
         """Note gradients that have arrived; returns the units that are complete with them."""
         self.arrived |= gradients
-        ready = [unit for unit in self.awaited if all(name in self.arrived for name in unit.names)]
-        self.awaited = [unit for unit in self.awaited if unit not in ready]
+        ready = [unit for unit in self.awaited.values() if all(name in self.arrived for name in unit.names)]
+        for unit in ready:
+            del self.awaited[unit.key]
         return ready
 
     def give_back(self) -> None:

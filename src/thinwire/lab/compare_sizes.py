@@ -4,10 +4,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Group
-from rich.table import Table
 
 import thinwire
-from thinwire.lab.report import human
+from thinwire.lab.report import human, plain_table
 from thinwire.lab.sizes import LINKS, Size, Sizer, total
 
 
@@ -33,7 +32,7 @@ class Comparison:
         }
 
     def shown(self) -> Group:
-        by_kind = Table(title=f"{self.method}\non {self.model}, {self.ranks} ranks, bytes per step and rank")
+        by_kind = plain_table(title=f"{self.method}\non {self.model}, {self.ranks} ranks, bytes per step and rank")
         for column in ("layers", "tensors", "elements", "dense fp32", "payload", "link", "smaller"):
             by_kind.add_column(column, justify="left" if column == "layers" else "right", no_wrap=True)
         for kind, size in self.kinds.items():
@@ -41,7 +40,7 @@ class Comparison:
         by_kind.add_section()
         by_kind.add_row(*_row("all", total(self.kinds)), style="bold")
 
-        by_form = Table(title="Time on the wire at least, per step")
+        by_form = plain_table(title="Time on the wire at least, per step")
         by_form.add_column("", no_wrap=True)
         for column in ("payload", "link", *LINKS):
             by_form.add_column(column, justify="right", no_wrap=True)

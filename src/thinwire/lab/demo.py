@@ -61,19 +61,23 @@ def events(plan: dict[str, object], ranks: int) -> Iterator[dict]:  # type: igno
     # All ranks are on this machine: one thread each, and the loopback interface whatever the host is called.
     loopback = "lo0" if sys.platform == "darwin" else "lo"
     environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": loopback, "TORCH_CPP_LOG_LEVEL": "ERROR"} | os.environ
-    with tempfile.TemporaryFile("w+") as log:
-        ranks_running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment) as started,
+    ):
+        assert started.stdout is not None
         try:
-            assert ranks_running.stdout is not None
-            for line in ranks_running.stdout:
+            for line in started.stdout:
                 if line.startswith("{"):
                     yield json.loads(line)
-                else:
-                    log.write(line)
-            if ranks_running.wait():
+            if started.wait():
                 log.seek(0)
-                raise DemoError("the demo's processes failed; they last said:\n" + "".join(log.readlines()[-30:]))
+                raise DemoError(f"the demo's processes failed; they last said:\n{_last_words(log.read())}")
         finally:
-            if ranks_running.poll() is None:
-                ranks_running.terminate()
-                ranks_running.wait()
+            started.terminate()  # where it has ended already, this does nothing
+
+
+def _last_words(log: str) -> str:
+    """What the ranks said before torchrun noticed that they had failed."""
+    said = log.split("torch/distributed/elastic")[0].splitlines()
+    return "\n".join(said[-30:])

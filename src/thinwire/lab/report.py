@@ -4,7 +4,9 @@ import base64
 import html
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from rich import box
 from rich.table import Table
 
 from thinwire.lab.runs import Run
@@ -29,8 +31,13 @@ NOTES = (
 )
 
 
+def plain_table(**settings: Any) -> Table:
+    """An empty table that leaves its width to its content."""
+    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold", **settings)
+
+
 def table(runs: dict[str, Run]) -> Table:
-    shown = Table(header_style="bold", caption="\n".join(NOTES), caption_justify="left")
+    shown = plain_table(caption="\n".join(NOTES), caption_justify="left")
     shown.add_column("method", no_wrap=True)
     for column in COLUMNS:
         shown.add_column(column, justify="right", no_wrap=True)

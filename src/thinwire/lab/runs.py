@@ -45,7 +45,10 @@ class Run:
             raise ValueError(f"{path} cannot be read as a run: {error}") from None
         if not isinstance(stored, dict) or stored.get("schema") != SCHEMA:
             raise ValueError(f"{path} is not a run of schema {SCHEMA}")
-        return cls(**stored)
+        try:
+            return cls(**stored)
+        except TypeError as error:
+            raise ValueError(f"{path} is not a run of schema {SCHEMA}: {error}") from None
 
 
 def commit() -> str | None:

@@ -14,16 +14,20 @@ class Worker:
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._closed = False
         self._thread = threading.Thread(target=self._work, name="thinwire", daemon=True)
         self._thread.start()
 
     def submit(self, job: Callable[[], Any]) -> Future[Any]:
+        if self._closed:
+            raise RuntimeError("thinwire is detached from this model")
         future: Future[Any] = Future()
         self._jobs.put((job, future))
         return future
 
     def close(self) -> None:
         """Finish what is queued, then end."""
+        self._closed = True
         self._jobs.put(None)
         self._thread.join()
 

@@ -1,0 +1,64 @@
+import json
+
+import pytest
+
+from thinwire.lab.runs import Run
+
+FIELDS = {
+    "schema",
+    "version",
+    "commit",
+    "workload",
+    "method",
+    "ranks",
+    "transport",
+    "link",
+    "seed",
+    "steps",
+    "metrics",
+    "bytes",
+    "ratio",
+    "seconds",
+    "history",
+}
+
+
+def example(**changes) -> Run:
+    settings = {
+        "workload": "digits-cnn",
+        "method": "Average()",
+        "ranks": 4,
+        "transport": "processes",
+        "seed": 1,
+        "steps": 2,
+        "metrics": {"test_accuracy": 0.5, "test_loss": 1.5},
+        "bytes": {"dense": 2000, "payload": 1000, "link": 1500},
+        "ratio": 2.0,
+        "seconds": {"total": 1.0, "compute": 0.5, "encode": 0.1, "exchange": 0.2, "decode": 0.1},
+        "history": [
+            {"step": 1, "loss": 2.0, "payload_bytes": 500, "seconds": 0.5},
+            {"step": 2, "loss": 1.0, "payload_bytes": 1000, "seconds": 1.0},
+        ],
+    }
+    return Run(**(settings | changes))
+
+
+def test_a_saved_run_has_the_documented_fields_and_loads_again(tmp_path):
+    run = example()
+    path = run.save(tmp_path / "new" / "folder")
+    assert path.name == "run.json"
+    assert set(json.loads(path.read_text())) == FIELDS
+    assert Run.load(path) == run
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"schema": 99}', '{"schema": 1, "colour": "red"}'])
+def test_what_is_not_a_run_is_refused_by_name(tmp_path, text):
+    path = tmp_path / "run.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"run\.json"):
+        Run.load(path)
+
+
+def test_a_missing_run_is_refused_by_name(tmp_path):
+    with pytest.raises(ValueError, match=r"nowhere\.json"):
+        Run.load(tmp_path / "nowhere.json")

@@ -1,0 +1,58 @@
+import pytest
+
+import thinwire
+from thinwire.lab.compare_sizes import compare
+from thinwire.lab.sizes import Sizer, total
+
+
+@pytest.fixture(scope="module")
+def lenet():
+    return Sizer("lenet", ranks=4, steps=2)
+
+
+def test_dense_is_the_gradients_themselves_and_an_all_reduce_on_the_link(lenet):
+    size = total(lenet.measure("dense"))
+    assert size.elements == 61_706
+    assert size.payload == size.dense == 4 * 61_706
+    assert size.link == pytest.approx(2 * 3 / 4 * size.dense, rel=1e-3)
+    assert size.ratio == 1
+
+
+def test_kinds_add_up_to_the_model(lenet):
+    kinds = lenet.measure("topk")
+    assert kinds.keys() == {"dense", "small ones"}, "both convolutions are small enough to be fused"
+    assert lenet.measure("powersgd").keys() == {"conv", "dense", "small ones"}, "low rank keeps their shapes"
+    assert total(kinds).elements == 61_706
+    assert sum(size.tensors for size in kinds.values()) == 10
+
+
+def test_time_on_a_link_is_its_bytes_over_its_bandwidth(lenet):
+    size = total(lenet.measure("fp16"))
+    assert size.seconds()["100 Mbit/s"] == pytest.approx(size.link * 8 / 100e6)
+
+
+def test_warm_up_is_left_out(lenet):
+    method = thinwire.Feedback(thinwire.TopK(0.01))
+    assert total(lenet.measure(thinwire.After(1000, method))) == total(lenet.measure(method))
+
+
+def test_sharded_stays_flat_where_gathered_grows_and_both_are_shown():
+    links = {}
+    for ranks in (4, 16):
+        compared = compare("Quantize(8)", "lenet", ranks, steps=1)
+        links[ranks] = {name: size.link for name, size in compared.forms.items()}
+        assert links[ranks]["sharded instead"] < 0.55 * links[ranks]["fp16"]
+    assert links[16]["this method"] > 4 * links[4]["this method"]
+    assert links[16]["sharded instead"] < 1.3 * links[4]["sharded instead"]
+
+
+@pytest.mark.parametrize(("rank", "ratio"), [(1, 243), (2, 136), (4, 72)])
+def test_power_sgd_on_resnet18_saves_what_is_known(rank, ratio):
+    sizer = Sizer("resnet18", ranks=2, steps=1)
+    size = total(sizer.measure(thinwire.Feedback(thinwire.PowerSGD(rank))))
+    assert round(size.ratio) == ratio
+
+
+def test_one_rank_is_refused():
+    with pytest.raises(ValueError, match="2 ranks or more"):
+        Sizer("lenet", ranks=1, steps=1)
