@@ -97,13 +97,9 @@ def _converse(
     the reply that they wait for anyway, and all of them go on from the state they had.
     """
     mine = [gradients[name] for name in unit.names]
-    x = _flattened(mine)
-    here: tuple[str, ...] = ()
-    if not _finite(x):
-        here = tuple(name for name in unit.names if not _finite(gradients[name]))
-        x = torch.full_like(x, torch.nan)
-    reply, new, finite = yield from _watched(unit.reducer.reduce(x, state))
-    if not finite:
+    reply, new, said, heard = yield from _watched(unit.reducer.reduce(_flattened(mine), state))
+    if not (said and heard):
+        here = () if said else tuple(n for n in unit.names if not _finite(gradients[n])) or unit.names
         for gradient in mine:
             gradient.fill_(torch.nan)
         return state, Lost(unit.names, here)
@@ -113,17 +109,25 @@ def _converse(
     return new, None
 
 
-def _watched(conversation: Conversation) -> Generator[Message, Reply[Tensor], tuple[Reply[Tensor | Lazy], State, bool]]:
-    """Hold a conversation; tells also whether all that was heard in it was finite."""
-    finite = True
-    heard: Reply[Tensor] | None = None
+def _watched(
+    conversation: Conversation,
+) -> Generator[Message, Reply[Tensor], tuple[Reply[Tensor | Lazy], State, bool, bool]]:
+    """Hold a conversation; tells also whether all that was said in it, and all that was heard, was finite.
+
+    What travels is looked at, not the gradient: it is often much smaller, and no gradient that is not finite gets by.
+    """
+    said = heard = True
+    reply: Reply[Tensor] | None = None
     while True:
         try:
-            heard = yield conversation.send(heard)  # type: ignore[arg-type]  # None starts it
+            message = conversation.send(reply)  # type: ignore[arg-type]  # None starts it
         except StopIteration as end:
-            reply, state = end.value
-            return reply, state, finite
-        finite = finite and _finite(heard.reduced)
+            return *end.value, said, heard
+        if not _finite(message.tensor):
+            said = False
+            message = message._replace(tensor=torch.full_like(message.tensor, torch.nan))
+        reply = yield message
+        heard = heard and _finite(reply.reduced)
 
 
 def _flattened(tensors: list[Tensor]) -> Tensor:
