@@ -2,7 +2,7 @@
 
 import base64
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -87,16 +87,14 @@ def smoothed(losses: list[float], memory: float = 0.9) -> list[float]:
 
 def page(runs: dict[str, Run], picture: Path, command: str) -> str:
     first = next(iter(runs.values()))
-    head = "".join(f"<th>{html.escape(column)}</th>" for column in ("method", *COLUMNS, *PARTS))
-    body = ""
-    for name, run in runs.items():
-        cells = (name, *(say(run) for say in COLUMNS.values()), *(f"{run.seconds[part]:.1f}" for part in PARTS))
-        body += "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
-    notes = "".join(f'<p class="note">{html.escape(note)}</p>' for note in NOTES)
-    notations = "".join(
-        f"<tr><td>{html.escape(name)}</td><td><code>{html.escape(run.method)}</code></td></tr>"
-        for name, run in runs.items()
+    results = html_table(
+        ("method", *COLUMNS), [(name, *(say(run) for say in COLUMNS.values())) for name, run in runs.items()]
     )
+    times = html_table(
+        ("method", "all seconds", *PARTS),
+        [(name, *(f"{run.seconds[part]:.1f}" for part in ("total", *PARTS))) for name, run in runs.items()],
+    )
+    notes = "".join(f'<p class="note">{html.escape(note)}</p>' for note in NOTES)
     image = base64.b64encode(picture.read_bytes()).decode()
     return f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -105,20 +103,31 @@ def page(runs: dict[str, Run], picture: Path, command: str) -> str:
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24; }}
 table {{ border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }}
 th, td {{ padding: .3rem .7rem; border-bottom: 1px solid #d0d7de; text-align: right; }}
-th:first-child, td:first-child, td:has(code) {{ text-align: left; }}
-img {{ max-width: 100%; }} code {{ font-size: .85em; }} .note {{ color: #57606a; font-size: .9em; }}
+th:first-child, td:first-child, h2:last-of-type + table :is(th, td) {{ text-align: left; }}
+h2:last-of-type + table td:last-child {{ font: .85em monospace; }}
+img {{ max-width: 100%; }} .note {{ color: #57606a; font-size: .9em; }}
 </style>
 <h1>{html.escape(first.workload)}, {first.ranks} processes, {first.steps} steps</h1>
 <p>Made by <code>{html.escape(command)}</code>, thinwire {html.escape(first.version)}, seed {first.seed}.</p>
-<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
+{results}
 {notes}
-<p class="note">Compute: CPU seconds of the training thread. Encode, exchange and decode run beside it, so the parts may
-add up to more than the seconds.</p>
 <img src="data:image/png;base64,{image}" alt="training loss against bytes, a line a method">
+<h2>Where the time went</h2>
+{times}
+<p class="note">Compute: CPU seconds of the training thread. Encode, exchange and decode run beside it on a thread of
+their own, and all ranks share the cores of one machine, so the parts do not add up to the whole.</p>
 <h2>Methods</h2>
-<table><tbody>{notations}</tbody></table>
+{html_table(("method", "notation"), [(name, run.method) for name, run in runs.items()])}
 </html>
 """
+
+
+def html_table(columns: Iterable[str], cells: Iterable[Iterable[str]]) -> str:
+    def row(texts: Iterable[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts) + "</tr>"
+
+    body = "".join(row(texts, "td") for texts in cells)
+    return f"<table><thead>{row(columns, 'th')}</thead><tbody>{body}</tbody></table>"
 
 
 def human(nbytes: float) -> str:
