@@ -8,6 +8,7 @@ from torch import Tensor
 
 import thinwire
 from thinwire import Message, Parameter, Peers, Reducer, Reply, Simulated, together, world
+from thinwire.lazy import dense
 from thinwire.states import plain
 
 
@@ -54,7 +55,8 @@ def step(reducer: Reducer, xs: Sequence[Tensor], states: Sequence[Any]) -> Held:
         for x, state, said in zip(xs, states, messages, strict=True)
     ]
     outcomes = [outcome for (outcome,) in transport.run(talks)]
-    replies, new = [reply for reply, _ in outcomes], [state for _, state in outcomes]
+    replies = [Reply(dense(reply.reduced), dense(reply.sent)) for reply, _ in outcomes]
+    new = [state for _, state in outcomes]
     return Held(replies, new, messages, transport.meters)
 
 

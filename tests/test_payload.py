@@ -128,7 +128,7 @@ def test_damage_to_a_variable_layout_is_always_refused(codec: Codec) -> None:
 def test_what_gets_past_the_checksum_is_refused_or_gives_a_tensor_as_agreed(codec: Codec) -> None:
     rng = python_random.Random(repr(codec))
     likes = list(tensors())
-    refused = 0
+    problems = []
     for like in likes:
         true = as_bytes(payload.encode(like, codec, SEED))
         count, body = true[3], true[HEADER.size :]
@@ -137,9 +137,9 @@ def test_what_gets_past_the_checksum_is_refused_or_gives_a_tensor_as_agreed(code
             try:
                 check(payload.decode(as_tensor(sealed(mutant, parts)), codec, SEED, like), like)
             except PayloadError as error:
-                refused += 1
-                assert "checksum" not in str(error), "this test makes its checksums wrongly"
-    assert refused > MUTANTS / 4
+                problems.append(str(error))
+    assert len(problems) > MUTANTS / 4
+    assert not [problem for problem in problems if "checksum" in problem], "this test makes its checksums wrongly"
 
 
 @every_codec
@@ -216,6 +216,13 @@ def test_a_false_length_is_refused(length: int) -> None:
         payload.decode(as_tensor(bytes(true)), Entropy(), SEED, random(4))
 
 
+@pytest.mark.parametrize("dims", [9, 64, 255])
+def test_more_dimensions_than_a_message_has_are_refused(dims: int) -> None:
+    told = joined(squeezed(b"\0" * 5, *[1] * dims))
+    with pytest.raises(PayloadError, match=f"{dims} dimensions"):
+        payload.decode(as_tensor(told), Entropy(), SEED, random(1))
+
+
 def test_a_buffer_of_numbers_is_refused() -> None:
     with pytest.raises(PayloadError):
         payload.decode(random(6), Identity(), SEED, random(6))
@@ -225,6 +232,9 @@ def test_a_buffer_of_numbers_is_refused() -> None:
 # one. The slack: a part's own 1 KiB (flags, scales, a coder's header), and a block of 512 scaled entries that a short
 # tensor is padded to.
 BYTES_PER_ENTRY, SLACK = 8, 1024 + 512 * 8
+# And of all its results together, if none were freed: a chain of three codecs needs 17 of them, most of them integers.
+# Not one for each of the 255 parts that a header may declare.
+AT_A_TIME = 24
 
 
 class Largest(TorchDispatchMode):
@@ -307,9 +317,7 @@ def test_no_hostile_buffer_makes_a_large_allocation(codec: Codec, hostile: str) 
     finally:
         tracemalloc.stop()
     assert seen.largest <= BYTES_PER_ENTRY * ENTRIES + SLACK + buffer.nbytes
-    # Together: a dozen such tensors, as an honest decoder needs for its intermediate results, not one for each of the
-    # 255 parts that a header may declare.
-    assert seen.total + python_peak <= 12 * (BYTES_PER_ENTRY * ENTRIES + SLACK + buffer.nbytes)
+    assert seen.total + python_peak <= AT_A_TIME * (BYTES_PER_ENTRY * ENTRIES + SLACK + buffer.nbytes)
 
 
 @every_codec
@@ -321,7 +329,7 @@ def test_an_honest_buffer_takes_no_more_than_a_hostile_one_may(codec: Codec) -> 
         with Largest() as seen:
             payload.decode(buffer, codec, SEED, like)
         assert 0 < seen.largest <= BYTES_PER_ENTRY * ENTRIES + SLACK or codec == Identity()
-        assert seen.total <= 12 * (BYTES_PER_ENTRY * ENTRIES + SLACK)
+        assert seen.total <= AT_A_TIME * (BYTES_PER_ENTRY * ENTRIES + SLACK)
 
 
 def test_memory_that_is_taken_is_seen() -> None:

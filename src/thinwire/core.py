@@ -8,10 +8,13 @@ Transport  says it, counts it                    the only layer that does I/O
 """
 
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from torch import Tensor
+
+from .described import Described
+from .lazy import Lazy
 
 Parts = tuple[Tensor, ...]  # the signal on top, side information below; a meta tensor is an outline: a shape, no bytes
 State = Any  # tensors, numbers and tuples of them: what a checkpoint holds
@@ -24,19 +27,6 @@ def outline(x: Tensor) -> Tensor:
 
 class PayloadError(ValueError):
     """What came from the wire cannot be a message of the kind that was agreed on."""
-
-
-class Described:
-    """A frozen dataclass whose repr is the notation that `thinwire.parse` reads."""
-
-    def __repr__(self) -> str:
-        said = []
-        for i, field in enumerate(fields(self)):  # type: ignore[arg-type]  # every subclass is a dataclass
-            value = getattr(self, field.name)
-            if value != field.default:
-                by_position = i == 0 or field.default is MISSING
-                said.append(repr(value) if by_position else f"{field.name}={value!r}")
-        return f"{type(self).__name__}({', '.join(said)})"
 
 
 class Codec(Described):
@@ -60,14 +50,6 @@ class Message(NamedTuple):
     seed: int = 0  # shared by all peers
     source: int | None = None  # a rank: it alone speaks, all hear it
     target: int | None = None  # a rank: all speak, it alone hears the weighted sum (neither: all speak, all hear)
-
-
-class Lazy(Protocol):
-    """A tensor that is not written out yet, so that it can be written where it belongs; see lazy.py."""
-
-    def dense(self) -> Tensor: ...
-    def copy_to(self, target: Tensor) -> None: ...
-    def subtract_from(self, target: Tensor) -> None: ...
 
 
 What = TypeVar("What", covariant=True)

@@ -1,8 +1,16 @@
 """Tensors that may not be written out yet, as a reducer's outcome can be."""
 
+from typing import Protocol
+
 from torch import Tensor
 
-from .core import Lazy
+
+class Lazy(Protocol):
+    """A tensor that is not written out yet, so that it can be written, or subtracted, where it belongs."""
+
+    def dense(self) -> Tensor: ...
+    def copy_to(self, target: Tensor) -> None: ...
+    def subtract_from(self, target: Tensor) -> None: ...
 
 
 def dense(what: Tensor | Lazy) -> Tensor:

@@ -7,7 +7,8 @@ from dataclasses import fields
 from typing import Any
 
 from . import codecs, reducers, strategies
-from .core import Described, Peers
+from .core import Peers
+from .described import Described
 
 LONGEST = 10_000  # characters; real notations have a few hundred
 
@@ -32,21 +33,31 @@ def parts_of(what: Described) -> Iterator[Described]:
 class NotationError(ValueError):
     """A notation that cannot be read; the message shows where."""
 
-    def __init__(self, problem: str, text: str, node: ast.AST | None = None, column: int = 0) -> None:
-        start = getattr(node, "col_offset", column)
-        end = getattr(node, "end_col_offset", None) or start + 1
-        super().__init__(f"{problem}\n  {text}\n  {' ' * start}{'^' * max(1, end - start)}")
+    def __init__(self, problem: str, text: str, row: int, start: int, end: int) -> None:
+        line = text.splitlines()[row - 1] if text else ""
+        super().__init__(f"{problem}\n  {line}\n  {' ' * start}{'^' * max(1, end - start)}")
+
+    @classmethod
+    def at(cls, problem: str, text: str, node: ast.expr) -> "NotationError":
+        line = text.splitlines()[node.lineno - 1]
+        one_line = node.end_lineno == node.lineno
+        # A node's columns count bytes.
+        start = len(line.encode()[: node.col_offset].decode())
+        end = len(line.encode()[: node.end_col_offset].decode()) if one_line else len(line)
+        return cls(problem, text, node.lineno, start, end)
 
 
 def parse(text: str) -> Any:
     """Build what `text` describes: calls of known names with literals, and nothing else."""
-    text = " ".join(text.split())
-    if len(text) > LONGEST:
-        raise ValueError(f"a notation of {len(text)} characters; at most {LONGEST} are read")
+    text = text.strip()
+    length = len("".join(text.split()))
+    if length > LONGEST:
+        raise ValueError(f"a notation of {length} characters; at most {LONGEST} are read")
     try:
         tree = ast.parse(text, mode="eval").body
     except SyntaxError as error:
-        raise NotationError(f"not a notation: {error.msg}", text, column=max(0, (error.offset or 1) - 1)) from None
+        row, column = min(error.lineno or 1, len(text.splitlines()) or 1), max(0, (error.offset or 1) - 1)
+        raise NotationError(f"not a notation: {error.msg}", text, row, column, column + 1) from None
     except (RecursionError, MemoryError, ValueError):
         raise ValueError("not a notation: it is nested too deeply, or holds characters that no text has") from None
     return _Builder(text).build(tree)
@@ -67,19 +78,19 @@ class _Builder:
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
                 return tuple(map(self.build, elements))
             case ast.Name(id=name) if name in self.known:
-                raise NotationError(f"{name} needs brackets: {name}(...)", self.text, node)
-        raise NotationError("only known names, numbers, strings and tuples may stand here", self.text, node)
+                raise NotationError.at(f"{name} needs brackets: {name}(...)", self.text, node)
+        raise NotationError.at("only known names, numbers, strings and tuples may stand here", self.text, node)
 
     def _call(self, node: ast.Call, function: ast.Name) -> Any:
         cls = self.known.get(function.id)
         if cls is None:
             near = difflib.get_close_matches(function.id, self.known, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(self.known))}"
-            raise NotationError(f"unknown name {function.id!r} ({hint})", self.text, function)
+            raise NotationError.at(f"unknown name {function.id!r} ({hint})", self.text, function)
         keywords = {}
         for keyword in node.keywords:
             if keyword.arg is None:
-                raise NotationError("** has no place in a notation", self.text, keyword.value)
+                raise NotationError.at("** has no place in a notation", self.text, keyword.value)
             keywords[keyword.arg] = self.build(keyword.value)
         arguments = [self.build(argument) for argument in node.args]
         try:
@@ -88,4 +99,4 @@ class _Builder:
             raise
         except (TypeError, ValueError) as error:
             problem = str(error).replace(f"{function.id}.__init__()", function.id)
-            raise NotationError(problem, self.text, node) from None
+            raise NotationError.at(problem, self.text, node) from None

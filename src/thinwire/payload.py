@@ -36,7 +36,7 @@ OUTLINE, AGREED = (
     0x20,
 )  # bits of a part's tag: it has no data; its shape is the agreed tensor's and is not told
 MAX_DIMS = 8
-SLACK_BYTES = 1024  # what a part may take beyond 8 bytes per agreed entry: flags, scales, a coder's own header
+SLACK_BYTES = 1024  # what a part may take beyond twice the agreed tensor: flags, scales, a coder's own header
 
 
 class Slot(NamedTuple):
@@ -79,7 +79,7 @@ def decode(buffer: Tensor, codec: Codec, seed: int, like: Tensor) -> Tensor:
         raise
     except (ValueError, TypeError, RuntimeError, IndexError) as error:
         raise PayloadError(f"the parts do not fit {codec!r}: {error}") from error
-    if rest or x.shape != like.shape or x.dtype != like.dtype:
+    if rest or x.is_meta or x.shape != like.shape or x.dtype != like.dtype:
         raise PayloadError(
             f"{codec!r} decoded to {x.dtype} {tuple(x.shape)} and {len(rest)} parts more, "
             f"not to {like.dtype} {tuple(like.shape)}"
@@ -127,6 +127,9 @@ def _opened(buffer: Tensor, like: Tensor) -> Parts:
         raise PayloadError("the checksum does not match: the buffer was damaged on its way")
     told = _Told(body)
     slots = tuple(_slot(told, like) for _ in range(count))
+    declared = sum(prod(slot.shape) * slot.dtype.itemsize for slot in slots)
+    if declared > 8 * like.nbytes + 4 * SLACK_BYTES:
+        raise PayloadError(f"the parts declare {declared} bytes in all, more than a tensor of {like.nbytes} can need")
     return _cut(body[told.used :], slots)
 
 
@@ -181,7 +184,9 @@ def _slot(told: _Told, like: Tensor) -> Slot:
     if dims > MAX_DIMS:
         raise PayloadError(f"a part declares {dims} dimensions")
     shape = torch.Size([told.varint() for _ in range(dims)])
-    if max(prod(shape), *shape, 0) * dtype.itemsize > 8 * like.numel() + SLACK_BYTES:
+    if max(prod(shape), *shape, 0) * dtype.itemsize > 2 * like.nbytes + SLACK_BYTES or (
+        dtype.is_floating_point and prod(shape) > like.numel() + 1
+    ):
         raise PayloadError(f"a part of shape {tuple(shape)} is more than a tensor of {like.numel()} entries can need")
     return Slot(shape, dtype, has_data=not tag & OUTLINE)
 

@@ -3,6 +3,7 @@
 import hashlib
 import warnings
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import Any
 
 from torch import Tensor
@@ -82,21 +83,25 @@ class Session:
             "method": notation_of(self.strategy),
             "rank": self.transport.rank,
             "ranks": self.transport.size,
+            "parameters": self._described(),
             "meter": self.meter.as_dict(prefix=""),
             "state": plain(self.state),
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         self.worker.submit(lambda: None).result()
-        here = {
+        expected = {
             "version": STATE_VERSION,
             "method": notation_of(self.strategy),
             "ranks": self.transport.size,
             "rank": self.transport.rank,
         }
-        for name, value in here.items():
+        for name, value in expected.items():
             if saved.get(name) != value:
                 raise ValueError(f"{WRONG[name]} ({name}: {saved.get(name)!r} in the checkpoint, {value!r} here)")
+        for there, here in zip_longest(saved["parameters"], self._described(), fillvalue="nothing"):
+            if there != here:
+                raise ValueError(f"this checkpoint is of another model: it has {there}, here is {here}")
         self.state = restored(self.strategy.init(self.replica), saved["state"])
         self.meter.load(saved["meter"])
         self._at_last_step = self._counted()
@@ -104,6 +109,9 @@ class Session:
     def close(self) -> None:
         self.worker.close()
         self.transport.close()
+
+    def _described(self) -> list[str]:
+        return [f"parameter {name}: {p.dtype} {tuple(p.shape)}" for name, p in self.replica.parameters.items()]
 
     def _counted(self) -> tuple[int, int, int, int]:
         meter = self.meter
@@ -132,7 +140,7 @@ class Session:
             f"thinwire version: {__version__}",
             f"method: {notation_of(self.strategy)}",
             f"on_nonfinite: {self.on_nonfinite}",
-            *(f"parameter {name}: {p.dtype} {tuple(p.shape)}" for name, p in self.replica.parameters.items()),
+            *self._described(),
         ]
         text = "\n".join(mine).encode()
         if len(set(self.transport.gather(hashlib.sha256(text).digest()))) == 1:
@@ -140,7 +148,5 @@ class Session:
         told = [heard.decode().split("\n") for heard in self.transport.gather(text)]
         first = told[0]
         rank = next(r for r, lines in enumerate(told) if lines != first)
-        here, there = next(
-            (a, b) for a, b in zip([*first, "nothing more"], [*told[rank], "nothing more"], strict=False) if a != b
-        )
+        here, there = next((a, b) for a, b in zip_longest(first, told[rank], fillvalue="nothing more") if a != b)
         raise ValueError(f"the ranks do not agree on what to train.\n  rank 0 has {here}\n  rank {rank} has {there}")

@@ -43,6 +43,7 @@ def restored(like: Any, saved: Any) -> Any:
         case Tensor():
             if not isinstance(saved, Tensor):
                 raise ValueError(f"a tensor was expected, the checkpoint has {saved!r}")
+            # What is empty at first takes its shape from what is heard.
             if saved.dtype != like.dtype or (like.numel() and saved.shape != like.shape):
                 here, there = (f"{x.dtype} {tuple(x.shape)}" for x in (like, saved))
                 raise ValueError(f"{here} was expected, the checkpoint has {there}")
@@ -50,7 +51,9 @@ def restored(like: Any, saved: Any) -> Any:
         case Spare():
             return Spare()
         case dict():
-            if not isinstance(saved, dict) or saved.keys() != like.keys():
+            if not isinstance(saved, dict):
+                raise ValueError(f"states by name were expected, the checkpoint has {saved!r}")
+            if saved.keys() != like.keys():
                 missing, extra = sorted(like.keys() - set(saved)), sorted(set(saved) - like.keys())
                 raise ValueError(f"the checkpoint lacks {missing[:3]} and has {extra[:3]} too many")
             return {name: _named(name, part, saved[name]) for name, part in like.items()}

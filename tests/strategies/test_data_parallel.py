@@ -2,7 +2,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from thinwire import Average, Choose, DataParallel, Feedback, PowerSGD, Quantize, Simulated, When, replica_of
+from thinwire import (
+    Average,
+    Cast,
+    Choose,
+    DataParallel,
+    Feedback,
+    Identity,
+    PowerSGD,
+    Quantize,
+    Reducer,
+    Server,
+    Sharded,
+    Sign,
+    Simulated,
+    When,
+    replica_of,
+)
 
 from ..helpers import random, same_bits
 
@@ -54,6 +70,12 @@ def test_a_matrix_keeps_a_conversation_of_its_own_where_its_shape_matters() -> N
     assert alone == {("small.weight",), ("large.weight",)}  # 3 x 2 is not worth two factors
 
 
+def test_small_matrices_are_not_fused_where_their_shape_matters() -> None:
+    model = nn.Sequential(nn.Linear(12, 20, bias=False), nn.Linear(20, 12, bias=False))
+    units = DataParallel(PowerSGD(1)).units(replica_of(model))
+    assert [unit.names for unit in units] == [("0.weight",), ("1.weight",)]
+
+
 def test_only_parameters_with_the_same_reducer_are_fused() -> None:
     strategy = DataParallel(Choose(When(Quantize(4), kinds=("norm",))))
     assert ("norm.weight", "norm.bias") in names(strategy)
@@ -100,6 +122,34 @@ def test_each_parameter_gets_its_own_part_of_a_fused_message() -> None:
         i = list(replica_of(Zoo()).parameters).index(name)
         terms = [random(*gradient.shape, seed=10 * i + rank, dtype=gradient.dtype).double() for rank in range(ranks)]
         torch.testing.assert_close(gradient, torch.stack(terms).mean(0).to(gradient.dtype), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, torch.finfo(torch.float32).max])
+@pytest.mark.parametrize(
+    "reducer",
+    [
+        Average(),
+        Average(Cast("float16")),
+        Average(Sign()),
+        Feedback(Server(Sign(), Cast("float16"))),
+        Feedback(Server(Identity(), Cast("float16"), at=1)),
+        Feedback(Sharded(Sign(), Cast("float16"))),
+        Feedback(Sharded(Quantize(8), Quantize(8))),
+        Feedback(PowerSGD(1)),
+    ],
+    ids=repr,
+)
+def test_all_ranks_agree_on_whether_a_message_was_lost(reducer: Reducer, value: float) -> None:
+    # If one rank went on and another did not, their models would part without a word.
+    strategy, ranks = DataParallel(reducer), 3
+    replicas = [replica_of(nn.Linear(40, 24, bias=False), rank=rank, size=ranks) for rank in range(ranks)]
+    for replica in replicas:
+        p = replica.parameters["weight"]
+        p.grad = random(*p.shape, seed=replica.rank)
+        p.grad[:3] = value if replica.rank == 2 else 1.0
+    outcomes = Simulated(ranks).run([strategy.before_update(r, strategy.init(r)) for r in replicas])
+    assert len({bool(outcome.lost) for outcome in outcomes}) == 1
+    assert all(same_bits(r.parameters["weight"].grad, replicas[0].parameters["weight"].grad) for r in replicas)
 
 
 @pytest.mark.parametrize("wrong", [-1, 2.5, "many"])

@@ -1,8 +1,10 @@
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from ..core import Codec, Parts, outline
+from .hostile import check_parts
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -21,10 +23,14 @@ class Cast(Codec):
 
     def encode(self, parts: Parts, seed: int) -> Parts:
         x, *below = parts
-        narrow = DTYPES[self.dtype]
-        limit = min(torch.finfo(narrow).max, torch.finfo(x.dtype).max)
-        return x.clamp(-limit, limit).to(narrow), outline(x), *below
+        return _within(x, DTYPES[self.dtype]), outline(x), *below
 
     def decode(self, parts: Parts, seed: int) -> Parts:
         signal, like, *below = parts
-        return signal.to(like.dtype), *below
+        check_parts(like, signal)
+        return _within(signal, like.dtype), *below
+
+
+def _within(x: Tensor, dtype: torch.dtype) -> Tensor:
+    limit = torch.finfo(dtype).max
+    return x.to(dtype).clamp_(-limit, limit) if limit < torch.finfo(x.dtype).max else x.to(dtype)

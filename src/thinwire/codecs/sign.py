@@ -4,7 +4,8 @@ import torch
 
 from ..core import Codec, Parts, outline
 from ..kernels.bits import pack, unpack
-from .precision import working
+from ..precision import working
+from .hostile import check_parts
 
 
 @dataclass(frozen=True, repr=False)
@@ -20,5 +21,6 @@ class Sign(Codec):
 
     def decode(self, parts: Parts, seed: int) -> Parts:
         packed, scale, like, *below = parts
+        check_parts(like, packed, scale)
         negative = unpack(packed, like.numel(), 1).to(scale.dtype)
         return negative.mul_(-2).add_(1).mul_(scale).to(like.dtype).view(like.shape), *below

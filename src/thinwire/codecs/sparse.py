@@ -2,6 +2,8 @@
 
 from torch import Tensor
 
+from .hostile import check_parts
+
 
 def kept(ratio: float, size: int) -> int:
     """How many of `size` entries a ratio keeps: at least one, if there is one."""
@@ -15,6 +17,7 @@ def check_ratio(codec: str, ratio: float) -> None:
 
 def scatter(values: Tensor, positions: Tensor, like: Tensor) -> Tensor:
     """A tensor like `like`, zero but for the values at their positions."""
+    check_parts(like, values, positions)
     flat = values.new_zeros(like.numel(), dtype=like.dtype)
     flat[positions] = values.to(like.dtype)
     return flat.view(like.shape)

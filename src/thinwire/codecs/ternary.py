@@ -4,7 +4,8 @@ import torch
 
 from ..core import Codec, Parts, outline
 from ..kernels.bits import pack, unpack
-from .precision import working
+from ..precision import working
+from .hostile import check_parts
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,5 +31,6 @@ class Ternary(Codec):
 
     def decode(self, parts: Parts, seed: int) -> Parts:
         packed, scale, like, *below = parts
+        check_parts(like, packed, scale)
         codes = unpack(packed, like.numel(), 2).to(scale.dtype)
         return codes.sub_(1).mul_(scale).to(like.dtype).view(like.shape), *below

@@ -3,7 +3,8 @@ from fnmatch import fnmatchcase
 
 from torch import Tensor
 
-from ..core import Codec, Conversation, Described, Parameter, Reducer, State
+from ..core import Codec, Conversation, Parameter, Reducer, State
+from ..described import Described
 from .average import Average, as_reducer
 
 KINDS = ("conv", "dense", "recurrent", "embedding", "attention", "norm", "other")

@@ -4,9 +4,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..codecs.precision import working
 from ..core import Codec, Conversation, Parameter, Reducer
 from ..lazy import left_after
+from ..precision import working
 from ..states import Spare
 from .average import Average, as_reducer
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from ..core import Codec, Described
+from ..core import Codec
+from ..described import Described
 from .after import After
 from .average import Average
 from .choose import Choose, When
@@ -33,7 +34,13 @@ def gathered(method: Kind) -> Kind:
 
 def settled(method: Kind) -> Kind:
     """What a method becomes after its warm-up steps."""
-    rewritten: Kind = _rewritten(method, lambda what: what.then if isinstance(what, After) else what)
+
+    def rule(what: Any) -> Any:
+        while isinstance(what, After):
+            what = what.then
+        return what
+
+    rewritten: Kind = _rewritten(method, rule)
     return rewritten
 
 

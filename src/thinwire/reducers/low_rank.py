@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from ..codecs.precision import working
 from ..core import Codec, Parameter, Reducer
+from ..precision import working
 from .average import Average
 
 
@@ -42,10 +42,18 @@ def first_factor(like: Tensor, rank: int, seed: int) -> Tensor:
 
 
 def as_matrix(x: Tensor) -> Tensor:
-    return x.reshape(matrix_shape(x.shape)).to(working(x.dtype))
+    return aligned(x.reshape(matrix_shape(x.shape)).to(working(x.dtype)))
+
+
+def aligned(x: Tensor) -> Tensor:
+    """The same numbers where a fresh tensor would be: elsewhere in memory, products may round differently.
+
+    Where a gradient lies depends on DDP's buckets, where a reply lies on what else is said in the round.
+    """
+    return x if x.is_contiguous() and x.data_ptr() % 64 == 0 else x.clone(memory_format=torch.contiguous_format)
 
 
 def orthonormal(factor: Tensor) -> Tensor:
     """An orthonormal basis of the factor's rows; rows that vanish become unit vectors, never NaN."""
-    basis: Tensor = torch.linalg.qr(factor.T).Q.T
+    basis: Tensor = torch.linalg.qr(aligned(factor).T).Q.T
     return basis.contiguous()

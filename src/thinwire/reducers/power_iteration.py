@@ -8,12 +8,15 @@ from torch import Tensor
 from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
 from ..kernels.product import Product
-from .low_rank import as_matrix, check, first_factor, low_rank_or_dense, orthonormal
+from .average import STRIDE
+from .low_rank import aligned, as_matrix, check, first_factor, low_rank_or_dense, orthonormal
 
 
 class PowerState(NamedTuple):
-    factor: Tensor
-    transposed: bool  # whether the factor is as long as the matrix is high, so that the matrix is taken transposed
+    left: Tensor  # rows as long as the matrix is high
+    right: Tensor  # rows as long as it is wide
+    from_left: bool  # which of the two the next iteration starts from; it gives the other
+    seed: int
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,7 +44,9 @@ class PowerIteration(Reducer):
         return low_rank_or_dense(self, parameter, self.rank, self.least_ratio)
 
     def init(self, like: Tensor, seed: int) -> PowerState:
-        return PowerState(first_factor(like, self.rank, seed), transposed=False)
+        right = first_factor(like, self.rank, seed)
+        left = right.new_zeros(len(right), like.shape[0])
+        return PowerState(left, right, from_left=False, seed=seed)
 
     def reduce(self, x: Tensor, state: PowerState) -> Conversation:
         left_over = as_matrix(x)
@@ -50,11 +55,13 @@ class PowerIteration(Reducer):
             if iteration:
                 left_over = left_over.clone() if iteration == 1 else left_over
                 pieces[-1].sent.subtract_from(left_over)
-            basis = orthonormal(state.factor)
-            image = yield Message(basis @ (left_over if state.transposed else left_over.T), self.codec)
-            factors = [(basis, side) if state.transposed else (side, basis) for side in image]
+            from_left = state.from_left
+            basis = orthonormal(state.left if from_left else state.right)
+            image = yield Message(basis @ (left_over if from_left else left_over.T), self.codec, state.seed)
+            factors = [(basis, side) if from_left else (side, basis) for side in image]
             pieces.append(Reply(*(Product(left, right, left_over) for left, right in factors)))
-            state = PowerState(image.reduced, not state.transposed)
+            left, right = (state.left, aligned(image.reduced)) if from_left else (aligned(image.reduced), state.right)
+            state = PowerState(left, right, not from_left, state.seed + STRIDE)
         reduced, sent = (_joined(products, x) for products in zip(*pieces, strict=True))
         return Reply(reduced, sent), state
 

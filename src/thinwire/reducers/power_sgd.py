@@ -1,11 +1,18 @@
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
 from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
 from ..kernels.product import Product
-from .low_rank import as_matrix, check, first_factor, low_rank_or_dense, orthonormal
+from .average import STRIDE
+from .low_rank import aligned, as_matrix, check, first_factor, low_rank_or_dense, orthonormal
+
+
+class PowerSGDState(NamedTuple):
+    right: Tensor  # the factor that the next step starts from
+    seed: int
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,12 +36,13 @@ class PowerSGD(Reducer):
     def suited(self, parameter: Parameter) -> Reducer:
         return low_rank_or_dense(self, parameter, self.rank, self.least_ratio)
 
-    def init(self, like: Tensor, seed: int) -> Tensor:
-        return first_factor(like, self.rank, seed)
+    def init(self, like: Tensor, seed: int) -> PowerSGDState:
+        return PowerSGDState(first_factor(like, self.rank, seed), seed)
 
-    def reduce(self, x: Tensor, state: Tensor) -> Conversation:
+    def reduce(self, x: Tensor, state: PowerSGDState) -> Conversation:
         matrix = as_matrix(x)
-        left = yield Message(state @ matrix.T, self.codec)
+        left = yield Message(state.right @ matrix.T, self.codec, state.seed)
         basis = orthonormal(left.reduced)
-        right = yield Message(basis @ matrix, self.codec)
-        return Reply(Product(basis, right.reduced, x), Product(basis, right.sent, x)), right.reduced
+        right = yield Message(basis @ matrix, self.codec, state.seed + STRIDE)
+        reply = Reply(Product(basis, right.reduced, x), Product(basis, right.sent, x))
+        return reply, PowerSGDState(aligned(right.reduced), state.seed + 2 * STRIDE)

@@ -4,8 +4,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..codecs.precision import working
 from ..core import Codec, Conversation, Message, Reducer, Reply
+from ..precision import working
 from .average import STRIDE
 
 

@@ -3,8 +3,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..codecs.precision import working
 from ..core import EACH, Codec, Conversation, Message, Reducer, Reply
+from ..precision import working
 from .average import STRIDE
 from .server import ServerState, check_codecs
 

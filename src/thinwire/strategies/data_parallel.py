@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..codecs.precision import working
 from ..core import (
     Codec,
     Conversation,
-    Lazy,
     Lost,
     Message,
     Outcome,
@@ -25,7 +23,8 @@ from ..core import (
     outline,
     together,
 )
-from ..lazy import copy_, dense
+from ..lazy import Lazy, copy_, dense
+from ..precision import working
 from ..reducers import as_reducer
 from ..topologies import world
 
@@ -124,7 +123,8 @@ def _watched(
         except StopIteration as end:
             return *end.value, said, heard
         if not _finite(message.tensor):
-            said = False
+            if heard:  # what comes of NaN that was heard is not this rank's own
+                said = False
             message = message._replace(tensor=torch.full_like(message.tensor, torch.nan))
         reply = yield message
         heard = heard and _finite(reply.reduced)

@@ -29,7 +29,7 @@ class Collectives:
                 "torch.distributed.init_process_group() first"
             )
         ranks = tuple(dist.get_process_group_ranks(group))
-        self._group = _own_group(ranks)
+        self._group, self._closed = _own_group(ranks), False
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.device = device or torch.device("cpu")  # where messages are sent from and received to
         self.meter = Meter()
@@ -87,7 +87,8 @@ class Collectives:
 
     def close(self) -> None:
         """Leave the group to the next one who speaks to the same ranks."""
-        if self._group() is not None:
+        if self._group() is not None and not self._closed:
+            self._closed = True
             _idle.append((tuple(dist.get_process_group_ranks(self.group)), self._group))
 
 

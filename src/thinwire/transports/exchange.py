@@ -62,7 +62,7 @@ class _Round:
         linear = [(i, e) for i, e in enumerate(envelopes) if _is_summed(e)]
         self.summed = Summed.grouped(linear, rank, size)
         self.about = tuple(
-            (repr(m.codec), tuple(m.tensor.shape), m.tensor.dtype, m.seed, m.source, m.target, peers.topic)
+            (repr(m.codec), tuple(m.tensor.shape), m.tensor.dtype, m.seed, m.source, m.target, peers)
             for peers, m in envelopes
         )
 
@@ -94,10 +94,10 @@ class _Round:
         }
         incoming = yield from self._sizes(outgoing)
         heard = yield from self._post({r: _joined(pieces) for r, pieces in outgoing.items()}, incoming)
-        for r, buffer in heard.items():
+        for r in self.others:
             messages = [m for m in self.sealed if r in m.speakers]
             lengths = [g.shard_bytes(self.rank) for g in self.summed] + [m.heard_bytes for m in messages]
-            pieces = payload.split(buffer, lengths)
+            pieces = payload.split(heard.get(r, _joined([])), lengths)  # nothing comes from who has nothing to say
             for group, piece in zip(self.summed, pieces, strict=False):
                 group.heard[r] = piece
             for message, piece in zip(messages, pieces[len(self.summed) :], strict=True):

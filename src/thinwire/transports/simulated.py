@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 from torch import Tensor
@@ -60,10 +61,9 @@ def _check(posts: dict[int, Post], outcomes: dict[int, Any]) -> None:
     first = posts[0]
     for rank, post in posts.items():
         if post.about != first.about:
-            told, expected = next(
-                (a, b) for a, b in zip((*post.about, None), (*first.about, None), strict=False) if a != b
-            )
+            told, expected = next((a, b) for a, b in zip_longest(post.about, first.about) if a != b)
             raise LockStepError(f"rank {rank} says {_told((told,))} where rank 0 says {_told((expected,))}")
+    for rank, post in posts.items():
         for other, nbytes in post.incoming.items():
             sent = posts[other].outgoing[rank].nbytes if rank in posts[other].outgoing else 0
             if sent != nbytes:
@@ -73,7 +73,8 @@ def _check(posts: dict[int, Post], outcomes: dict[int, Any]) -> None:
 def _told(about: tuple[Any, ...]) -> str:
     if about[0] is None:
         return "nothing"
-    codec, shape, dtype, seed, source, target, topic = about[0]
+    codec, shape, dtype, seed, source, target, peers = about[0]
+    weights = ", ".join(f"{weight:.4g}" for _, weight in peers.weights)
     who = "" if source is None else f" from {source}"
     whom = "" if target is None else f" to {target}"
-    return f"a {dtype} tensor of shape {shape} through {codec} with seed {seed}{who}{whom} on {topic!r}"
+    return f"a {dtype} tensor of shape {shape} through {codec} with seed {seed}{who}{whom} weighing {weights} on {peers.topic!r}"

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..codecs.precision import working
 from ..core import Envelope, Message, Parts, Reply
+from ..precision import working
 
 
 class Summed:

@@ -1,0 +1,16 @@
+"""Descriptions: plain values that print as what one would write to make them."""
+
+from dataclasses import MISSING, fields
+
+
+class Described:
+    """A frozen dataclass whose repr is the notation that `thinwire.parse` reads."""
+
+    def __repr__(self) -> str:
+        said = []
+        for i, field in enumerate(fields(self)):  # type: ignore[arg-type]  # every subclass is a dataclass
+            value = getattr(self, field.name)
+            if value != field.default:
+                by_position = i == 0 or field.default is MISSING
+                said.append(repr(value) if by_position else f"{field.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(said)})"

@@ -1,0 +1,53 @@
+"""A rank that dies takes the others along, with an error that they can read, instead of leaving them waiting."""
+
+import os
+
+import pytest
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import thinwire
+
+from .processes import Gone, run
+from .training import TINY_BUCKETS, classifier, loss_of, refusal, sgd, train
+
+
+def die_in_training(mode: str, method: str, when: str) -> tuple[str, str]:
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    if mode == "ddp":
+        model = DistributedDataParallel(classifier(), bucket_cap_mb=TINY_BUCKETS)
+        optimizer = sgd(model)
+        thinwire.attach(model, method)
+    else:
+        model = classifier()
+        optimizer = sgd(model)
+        thinwire.attach(model, method, optimizer=optimizer)
+    train(model, optimizer, range(3))
+    if rank == last and when == "between steps":
+        os._exit(9)
+    if rank == last and when == "in backward":
+        # The middle layer's gradient: by then the last layers' buckets are on their way.
+        dict(model.named_parameters())["module.2.weight"].register_hook(lambda gradient: os._exit(9))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss_of(model, 3).backward()
+        optimizer.step()
+
+    return refusal(step)
+
+
+@pytest.mark.parametrize(
+    ("mode", "method", "ranks", "when"),
+    [
+        ("ddp", "powersgd", 2, "between steps"),
+        ("ddp", "topk", 4, "in backward"),
+        ("optimizer", "int8", 2, "between steps"),
+    ],
+)
+def test_the_other_ranks_raise(mode: str, method: str, ranks: int, when: str) -> None:
+    *others, gone = run(die_in_training, mode, method, when, ranks=ranks, dies=ranks - 1, timeout=30)
+    assert gone == Gone(9)
+    for kind, text in others:
+        assert kind == "RuntimeError", text
+        assert "Connection closed" in text or "reset by peer" in text, text

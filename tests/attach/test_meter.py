@@ -1,0 +1,181 @@
+"""The meter counts what is really sent, and says so when a method does not pay."""
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD
+
+import thinwire
+from thinwire.methods import strategy_of
+
+from .processes import run
+from .training import NAMES, TINY_BUCKETS, batch, classifier, gradients, loss_of, same, sgd, train
+
+STEPS = 3
+COUNTS = ("rounds", "payload_bytes", "link_bytes")
+
+
+def metered(method: str, bucket_cap_mb: float | None) -> dict:
+    """Some steps that move nothing, so that the gradients can be computed again by whoever checks the bytes."""
+    ddp = DistributedDataParallel(classifier(), bucket_cap_mb=bucket_cap_mb)
+    handle = thinwire.attach(ddp, method)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a server that is told much says so
+        train(ddp, SGD(ddp.parameters(), lr=0.0), range(STEPS))
+    return {"counts": {name: getattr(handle.meter, name) for name in COUNTS}, "gradients": gradients(ddp)}
+
+
+def simulated(method: str, ranks: int) -> list[dict]:
+    transport, strategy = thinwire.Simulated(ranks), strategy_of(method)
+    models = [classifier() for _ in range(ranks)]
+    replicas = [thinwire.replica_of(model, rank=rank, size=ranks) for rank, model in enumerate(models)]
+    states = [strategy.init(replica) for replica in replicas]
+    for step in range(STEPS):
+        for rank, model in enumerate(models):
+            model.zero_grad()
+            loss_of(model, step, rank).backward()
+        talks = [strategy.before_update(replica, state) for replica, state in zip(replicas, states, strict=True)]
+        states = [outcome.state for outcome in transport.run(talks)]
+    counts = [{name: getattr(meter, name) for name in COUNTS} for meter in transport.meters]
+    return [{"counts": counts[rank], "gradients": gradients(models[rank])} for rank in range(ranks)]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("method", NAMES)
+def test_ddp_sends_the_bytes_of_the_simulation(method: str, ranks: int) -> None:
+    expected = simulated(method, ranks)
+    for result, simulation in zip(run(metered, method, None, ranks=ranks), expected, strict=True):
+        assert result["counts"] == simulation["counts"]
+        assert same(result["gradients"], simulation["gradients"])
+    # Buckets change in how many rounds it is said, not what is said.
+    for result, simulation in zip(run(metered, method, TINY_BUCKETS, ranks=ranks), expected, strict=True):
+        assert result["counts"]["payload_bytes"] == simulation["counts"]["payload_bytes"]
+        assert same(result["gradients"], simulation["gradients"])
+
+
+def half() -> nn.Sequential:
+    return classifier().to(torch.bfloat16)
+
+
+def warned(method: Any, build: Any, mode: str) -> list[str]:
+    model = build()
+    optimizer = sgd(model)
+    if mode == "ddp":
+        model = DistributedDataParallel(model)
+        thinwire.attach(model, method)
+    else:
+        thinwire.attach(model, method, optimizer=optimizer)
+    dtype = next(model.parameters()).dtype
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(4):
+            optimizer.zero_grad()
+            model(batch(step)[0].to(dtype)).square().mean().backward()
+            optimizer.step()
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize("mode", ["ddp", "optimizer"])
+@pytest.mark.parametrize(
+    ("method", "build", "ranks"),
+    [
+        # Every entry with its position: more than the entries alone, on any number of ranks.
+        (thinwire.Nonzero(), classifier, 2),
+        (thinwire.Nonzero(), classifier, 4),
+        # A little more than a byte an entry to each of three others is 3.02 bytes; an all-reduce of two is 2 * 3/4 * 2.
+        (thinwire.Quantize(8), half, 4),
+    ],
+    ids=repr,
+)
+def test_a_method_that_saves_nothing_says_so_once(method: Any, build: Any, ranks: int, mode: str) -> None:
+    for texts in run(warned, method, build, mode, ranks=ranks):
+        assert len(texts) == 1
+        assert repr(method) in texts[0]
+        assert f"on {ranks} ranks it saves nothing" in texts[0]
+
+
+@pytest.mark.parametrize("mode", ["ddp", "optimizer"])
+@pytest.mark.parametrize(
+    ("method", "build", "ranks"),
+    [
+        ("dense", classifier, 2),
+        ("dense", classifier, 4),
+        ("dense", half, 4),
+        # As above, with gradients of four bytes: 3.02 of 6 bytes.
+        (thinwire.Quantize(8), classifier, 4),
+        (thinwire.After(10, thinwire.Nonzero()), classifier, 4),  # all steps are warm-up
+        (thinwire.After(2, thinwire.Feedback(thinwire.Sign())), classifier, 4),
+    ],
+    ids=repr,
+)
+def test_a_method_that_saves_something_and_a_warm_up_say_nothing(
+    method: Any, build: Any, ranks: int, mode: str
+) -> None:
+    for texts in run(warned, method, build, mode, ranks=ranks):
+        assert texts == []
+
+
+def numbers() -> dict:
+    ddp = DistributedDataParallel(classifier())
+    handle = thinwire.attach(ddp, "topk")
+    train(ddp, sgd(ddp), range(2))
+    return handle.meter.as_dict()
+
+
+def test_as_dict_is_flat_numbers_for_a_logger() -> None:
+    for counted in run(numbers):
+        assert all(name.startswith("thinwire/") for name in counted)
+        assert all(type(value) in (int, float) for value in counted.values())
+        assert counted["thinwire/steps"] == 2
+        assert counted["thinwire/ratio"] == counted["thinwire/dense_bytes"] / counted["thinwire/payload_bytes"] > 10
+        assert all(counted[f"thinwire/{part}_seconds"] > 0 for part in ("encode", "exchange", "decode"))
+
+
+def small() -> nn.Sequential:
+    """Vectors, and matrices too small for two factors to be smaller still."""
+    return nn.Sequential(nn.Linear(20, 4), nn.LayerNorm(4), nn.Linear(4, 10))
+
+
+def warned_at_attach(method: Any, build: Any) -> list[str]:
+    ddp = DistributedDataParallel(build())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        thinwire.attach(ddp, method)
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize(
+    ("method", "build", "words"),
+    [
+        ("powersgd", small, ("PowerSGD(4)", "no effect")),
+        (thinwire.Feedback(thinwire.PowerSGD(4)), small, ("PowerSGD(4)", "no effect")),
+        (
+            thinwire.Choose(thinwire.When(thinwire.TopK(0.1), kinds="conv"), otherwise=thinwire.Sign()),
+            classifier,
+            ("When(TopK(0.1)", "conv", "matches no parameter"),
+        ),
+        (
+            thinwire.Choose(thinwire.When(thinwire.TopK(0.1), names="head.*"), thinwire.When(thinwire.Sign())),
+            classifier,
+            ("When(TopK(0.1)", "head.*", "matches no parameter"),
+        ),
+    ],
+    ids=["short name", "reducer", "kind", "name"],
+)
+def test_a_setting_without_effect_warns_at_attach(method: Any, build: Any, words: tuple[str, ...]) -> None:
+    for texts in run(warned_at_attach, method, build):
+        assert len(texts) == 1
+        assert all(word in texts[0] for word in words), texts[0]
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_no_short_name_warns_at_attach(method: str) -> None:
+    assert run(warned_at_attach, method, classifier) == [[], []]
+
+
+def test_dense_is_asked_for_and_does_not_warn_that_it_has_no_effect() -> None:
+    assert run(warned_at_attach, "dense", small) == [[], []]

@@ -1,0 +1,221 @@
+"""Models of every make: types, ties, frozen parts, sizes, and worlds of one."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_norm_
+
+import thinwire
+
+from .processes import run
+from .training import (
+    CLASSES,
+    INPUTS,
+    NAMES,
+    TINY_BUCKETS,
+    all_same,
+    classifier,
+    gradients,
+    held_out_loss,
+    loss_of,
+    parameters,
+    same,
+    sgd,
+    totals,
+    train,
+)
+
+SOME = ["dense", "powersgd", "topk", "int8", "sign"]
+
+
+class Mixed(nn.Module):
+    """Layers of three types in one model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.low = nn.Linear(INPUTS, 64, dtype=torch.bfloat16)
+        self.high = nn.Linear(64, 64, dtype=torch.float64)
+        self.last = nn.Linear(64, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.low(x.bfloat16()).tanh()
+        x = self.high(x.double()).tanh()
+        return self.last(x.float())
+
+
+class Tied(nn.Module):
+    """One matrix, used on the way in and on the way out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.front = nn.Linear(INPUTS, 32)
+        self.first = nn.Linear(32, 48)
+        self.second = nn.Linear(32, 48)
+        self.second.weight = self.first.weight
+        self.back = nn.Linear(48, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.front(x)
+        return self.back((self.first(x) + self.second(x.tanh())).tanh())
+
+
+class Uneven(nn.Module):
+    """A giant and a scalar."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.giant = nn.Linear(INPUTS, 60_000, bias=False)
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.giant(x).view(len(x), CLASSES, -1).mean(2) * self.scale * 10
+
+
+def frozen() -> nn.Sequential:
+    model = classifier()
+    model[0].requires_grad_(False)
+    model[2].bias.requires_grad_(False)
+    return model
+
+
+def trained(build: Callable[[], nn.Module], method: str | None, options: dict) -> dict:
+    ddp = DistributedDataParallel(build(), **options)
+    handle = None if method is None else thinwire.attach(ddp, method)
+    before = held_out_loss(ddp)
+    train(ddp, sgd(ddp), range(12))
+    return {
+        "losses": (before, held_out_loss(ddp)),
+        "parameters": parameters(ddp),
+        "keys": handle and list(handle.state_dict()["state"]),
+        "totals": handle and totals(handle),
+    }
+
+
+def names_in(keys: list[str]) -> list[str]:
+    return sorted(name for key in keys for name in key.split(","))
+
+
+def check(build: Callable[[], nn.Module], method: str, **options: Any) -> list[dict]:
+    """A model trains, its replicas stay equal, and dense stays plain DDP."""
+    results = run(trained, build, method, options)
+    assert all_same(result["parameters"] for result in results)
+    before, after = results[0]["losses"]
+    assert after < before
+    if method == "dense":
+        assert all_same(result["parameters"] for result in [*results, *run(trained, build, None, options)])
+    return results
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_parameters_of_several_types(method: str) -> None:
+    results = check(Mixed, method)
+    before = parameters(Mixed())
+    for name, p in results[0]["parameters"].items():
+        assert p.dtype == before[name].dtype
+        assert p.isfinite().all()
+    moved = {name.split(".")[0] for name, p in results[0]["parameters"].items() if not same(p, before[name])}
+    assert moved == {"low", "high", "last"}
+
+
+@pytest.mark.parametrize("method", SOME)
+def test_parameters_of_several_types_in_many_buckets(method: str) -> None:
+    check(Mixed, method, bucket_cap_mb=TINY_BUCKETS)
+
+
+@pytest.mark.parametrize("method", SOME)
+def test_a_tied_weight_is_one_parameter(method: str) -> None:
+    results = check(Tied, method)
+    for result in results:
+        assert names_in(result["keys"]).count("first.weight") == 1
+        assert "second.weight" not in names_in(result["keys"])
+        # Each tensor is counted once: parameters() names a tied one only once too.
+        assert result["totals"]["dense_bytes"] == 12 * sum(p.nbytes for p in result["parameters"].values())
+
+
+@pytest.mark.parametrize("method", SOME)
+def test_frozen_parameters_are_left_alone(method: str) -> None:
+    results = check(frozen, method)
+    before = parameters(frozen())
+    for name in ("0.weight", "0.bias", "2.bias"):
+        assert same(results[0]["parameters"][name], before[name])
+    assert names_in(results[0]["keys"]) == ["2.weight", "4.bias", "4.weight"]
+
+
+@pytest.mark.parametrize("method", SOME)
+def test_a_giant_beside_a_scalar(method: str) -> None:
+    check(Uneven, method)
+
+
+def alone(method: str) -> dict:
+    ddp = DistributedDataParallel(classifier())
+    handle = thinwire.attach(ddp, method)
+    before = held_out_loss(ddp)
+    train(ddp, sgd(ddp), range(20))
+    return {"losses": (before, held_out_loss(ddp)), "totals": totals(handle)}
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_a_world_of_one_trains_and_sends_nothing(method: str) -> None:
+    (result,) = run(alone, method, ranks=1)
+    before, after = result["losses"]
+    assert after < 0.9 * before
+    assert result["totals"]["steps"] == 20
+    assert result["totals"]["link_bytes"] == 0
+
+
+def trained_under_autocast(method: str | None, backward_too: bool) -> dict:
+    ddp = DistributedDataParallel(classifier(), bucket_cap_mb=TINY_BUCKETS)
+    if method is not None:
+        thinwire.attach(ddp, method)
+    optimizer = sgd(ddp)
+    for step in range(5):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = loss_of(ddp, step)
+            if backward_too:
+                loss.backward()
+        if not backward_too:
+            loss.backward()
+        optimizer.step()
+    return parameters(ddp)
+
+
+@pytest.mark.parametrize("method", SOME)
+def test_autocast_is_the_models_business_alone(method: str) -> None:
+    results = run(trained_under_autocast, method, False)
+    # The exchange runs while backward does; the caller's autocast must not make it coarser.
+    assert all_same([*results, *run(trained_under_autocast, method, True)])
+    if method == "dense":
+        assert all_same([*results, *run(trained_under_autocast, None, False)])
+        assert all_same([*results, *run(trained_under_autocast, None, True)])
+
+
+def clipped(method: str | None) -> tuple[float, dict, dict]:
+    ddp = DistributedDataParallel(classifier())
+    if method is not None:
+        thinwire.attach(ddp, method)
+    loss_of(ddp, 0).backward()
+    averaged = gradients(ddp)
+    norm = clip_grad_norm_(ddp.parameters(), 0.01)
+    return norm.item(), averaged, gradients(ddp)
+
+
+@pytest.mark.parametrize("method", SOME)
+def test_clipping_sees_the_averaged_gradient(method: str) -> None:
+    results = run(clipped, method)
+    assert all_same(results)
+    norm, averaged, clipped_gradients = results[0]
+    total = torch.cat([gradient.flatten() for gradient in averaged.values()]).norm().item()
+    assert norm == pytest.approx(total, rel=1e-5)
+    assert norm > 0.01, "there must be something to clip"
+    for name, gradient in clipped_gradients.items():
+        torch.testing.assert_close(gradient, averaged[name] * 0.01 / total)
+    if method == "dense":
+        assert all_same([*results, *run(clipped, None)])

@@ -1,0 +1,291 @@
+"""Without DDP: gradients are exchanged as an optimizer steps."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD, Adam
+from torch.optim.lr_scheduler import StepLR
+
+import thinwire
+
+from .processes import run
+from .test_ddp_options import Branches
+from .training import (
+    CLASSES,
+    INPUTS,
+    NAMES,
+    all_same,
+    classifier,
+    gradients,
+    held_out_loss,
+    loss_of,
+    parameters,
+    refusal,
+    same,
+    sgd,
+    totals,
+    train,
+)
+
+
+def trained(method: str) -> dict:
+    model = classifier(seed=dist.get_rank())
+    optimizer = sgd(model)
+    handle = thinwire.attach(model, method, optimizer=optimizer)
+    before = held_out_loss(model)
+    train(model, optimizer, range(20))
+    return {"losses": (before, held_out_loss(model)), "parameters": parameters(model), "totals": totals(handle)}
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_a_plain_module_trains(method: str) -> None:
+    results = run(trained, method)
+    assert all_same(result["parameters"] for result in results)
+    for result in results:
+        before, after = result["losses"]
+        assert after < 0.9 * before
+        assert result["totals"]["steps"] == 20
+        assert result["totals"]["dense_bytes"] == 20 * sum(p.nbytes for p in result["parameters"].values())
+        if method == "dense":
+            assert result["totals"]["payload_bytes"] == result["totals"]["dense_bytes"]
+        else:
+            assert result["totals"]["payload_bytes"] < 0.7 * result["totals"]["dense_bytes"]
+
+
+@pytest.mark.parametrize("method", ["dense", "int8", "topk", "powersgd"])
+def test_four_plain_modules_train(method: str) -> None:
+    results = run(trained, method, ranks=4)
+    assert all_same(result["parameters"] for result in results)
+    assert results[0]["losses"][1] < 0.9 * results[0]["losses"][0]
+
+
+def normed() -> nn.Sequential:
+    torch.manual_seed(dist.get_rank())
+    model = nn.Sequential(nn.Linear(INPUTS, 64), nn.BatchNorm1d(64), nn.Linear(64, CLASSES))
+    model[1].running_mean.fill_(dist.get_rank())
+    model[1].num_batches_tracked.fill_(dist.get_rank())
+    return model
+
+
+def attached_states() -> tuple[dict, dict]:
+    model = normed()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    thinwire.attach(model, "topk", optimizer=sgd(model))
+    return before, dict(model.state_dict())
+
+
+def test_all_ranks_begin_with_the_parameters_and_buffers_of_rank_0() -> None:
+    results = run(attached_states)
+    assert not same(results[0][0], results[1][0])
+    assert all_same([results[0][0], *(after for _, after in results)])
+
+
+def dense_and_ddp() -> tuple[dict, dict]:
+    model = classifier(seed=dist.get_rank())
+    optimizer = sgd(model)
+    thinwire.attach(model, "dense", optimizer=optimizer)
+    train(model, optimizer, range(5))
+    ddp = DistributedDataParallel(classifier(seed=dist.get_rank()))
+    train(ddp, sgd(ddp), range(5))
+    return parameters(model), parameters(ddp)
+
+
+def test_dense_is_ddp_to_the_bit_on_two_ranks() -> None:
+    assert all_same(p for result in run(dense_and_ddp) for p in result)
+
+
+def test_dense_is_ddp_up_to_the_order_of_the_sum_on_four_ranks() -> None:
+    for dense, plain in run(dense_and_ddp, ranks=4):
+        for name, p in plain.items():
+            torch.testing.assert_close(dense[name], p)
+
+
+def unused_and_ddp(weight_decay: float) -> tuple[dict, dict]:
+    results = []
+    for method in ("dense", None):
+        model: Any = Branches()
+        if method is None:
+            model = DistributedDataParallel(model, find_unused_parameters=True)
+        optimizer = SGD(model.parameters(), lr=0.1, weight_decay=weight_decay)
+        if method is not None:
+            thinwire.attach(model, method, optimizer=optimizer)
+        train(model, optimizer, range(4))
+        results.append(parameters(model))
+    return results[0], results[1]
+
+
+def test_a_parameter_that_one_rank_did_not_use_is_averaged_as_by_ddp() -> None:
+    results = run(unused_and_ddp, 0.0)
+    assert all_same(p for result in results for p in result)
+    assert not same(results[0][0]["firsts.weight"], parameters(Branches())["firsts.weight"])
+
+
+def test_a_parameter_that_no_rank_used_does_not_decay_as_it_does_not_by_ddp() -> None:
+    results = run(unused_and_ddp, 0.5)
+    assert all_same(p for result in results for p in result)
+    assert same(results[0][0]["nobodys.weight"], parameters(Branches())["nobodys.weight"])
+
+
+@pytest.mark.parametrize("method", ["powersgd", "topk", "int8"])
+def test_a_parameter_that_one_rank_did_not_use(method: str) -> None:
+    results = run(unused_by_one, method)
+    assert all_same(results)
+    assert not same(results[0]["firsts.weight"], parameters(Branches())["firsts.weight"])
+
+
+def unused_by_one(method: str) -> dict:
+    model = Branches()
+    optimizer = sgd(model)
+    thinwire.attach(model, method, optimizer=optimizer)
+    train(model, optimizer, range(6))
+    return parameters(model)
+
+
+def train_a_part() -> dict:
+    model = classifier(seed=dist.get_rank())
+    optimizer = sgd(model[2:])
+    handle = thinwire.attach(model, "topk", optimizer=optimizer)
+    start = parameters(model)
+    train(model, optimizer, range(3))
+    model.zero_grad()
+    loss_of(model, 3).backward()
+    own = gradients(model)["0.weight"]
+    optimizer.step()
+    kept = same(gradients(model)["0.weight"], own)
+    keys = handle.state_dict()["state"].keys()
+    return {"start": start, "end": parameters(model), "keys": sorted(",".join(keys).split(",")), "kept": kept}
+
+
+def test_an_optimizer_of_a_part_of_the_model_exchanges_that_part() -> None:
+    results = run(train_a_part)
+    for result in results:
+        assert result["keys"] == ["2.bias", "2.weight", "4.bias", "4.weight"]
+        assert result["kept"], "a gradient that the optimizer does not use must stay this rank's own"
+        assert same(result["end"]["0.weight"], result["start"]["0.weight"])
+        assert not same(result["end"]["2.weight"], result["start"]["2.weight"])
+    assert all_same(result["end"] for result in results)
+
+
+def train_with_two_optimizers() -> dict:
+    model = classifier(seed=dist.get_rank())
+    first = Adam(model[0].parameters(), lr=0.01)
+    second = Adam([{"params": model[2].parameters()}, {"params": model[4].parameters(), "lr": 0.02}], lr=0.01)
+    handles = [
+        thinwire.attach(model, "topk", optimizer=first),
+        thinwire.attach(model, "powersgd", optimizer=second),
+    ]
+    schedule = StepLR(second, 2)
+    for step in range(6):
+        model.zero_grad()
+        loss_of(model, step).backward()
+        first.step()
+        second.step()
+        schedule.step()
+    return {"parameters": parameters(model), "steps": [handle.meter.steps for handle in handles]}
+
+
+def test_two_optimizers_of_one_model_each_have_their_method() -> None:
+    results = run(train_with_two_optimizers)
+    assert all_same(result["parameters"] for result in results)
+    assert all(result["steps"] == [6, 6] for result in results)
+
+
+def step_with_closure() -> dict:
+    model = classifier()
+    optimizer = sgd(model)
+    thinwire.attach(model, "topk", optimizer=optimizer)
+    train(model, optimizer, range(2))
+    before = parameters(model)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = loss_of(model, 2)
+        loss.backward()
+        return loss
+
+    refused = [refusal(lambda: optimizer.step(closure)), refusal(lambda: optimizer.step(closure=closure))]
+    unchanged = same(parameters(model), before)
+    train(model, optimizer, range(2, 4))
+    return {"refused": refused, "unchanged": unchanged, "parameters": parameters(model)}
+
+
+def test_a_closure_is_refused_and_training_can_go_on() -> None:
+    results = run(step_with_closure)
+    for result in results:
+        for kind, text in result["refused"]:
+            assert kind == "ValueError"
+            assert "closure" in text
+        assert result["unchanged"]
+    assert all_same(result["parameters"] for result in results)
+
+
+def mistakes() -> dict[str, tuple[str, str]]:
+    model, other = classifier(), classifier()
+    ddp = DistributedDataParallel(classifier())
+    still = classifier().requires_grad_(False)
+    return {
+        "strangers": refusal(lambda: thinwire.attach(model, "topk", optimizer=sgd(other))),
+        "no optimizer": refusal(lambda: thinwire.attach(model, "topk")),
+        "ddp and optimizer": refusal(lambda: thinwire.attach(ddp, "topk", optimizer=sgd(ddp))),
+        "ddp and group": refusal(lambda: thinwire.attach(ddp, "topk", group=dist.group.WORLD)),
+        "nothing to train": refusal(lambda: thinwire.attach(still, "topk", optimizer=SGD(still.parameters(), 0.1))),
+        "unknown method": refusal(lambda: thinwire.attach(ddp, "topkk")),
+        "unknown choice": refusal(lambda: thinwire.attach(ddp, "topk", on_nonfinite="ignore")),
+        "sparse": refusal(_attach_sparse),
+        "complex": refusal(_attach_complex),
+    }
+
+
+def _attach_sparse() -> None:
+    model = nn.Embedding(10, 4, sparse=True)
+    thinwire.attach(model, "topk", optimizer=SGD(model.parameters(), 0.1))
+
+
+def _attach_complex() -> None:
+    model = nn.Linear(4, 4, dtype=torch.complex64)
+    thinwire.attach(model, "topk", optimizer=SGD(model.parameters(), 0.1))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "words"),
+    [
+        ("strangers", ("optimizer", "6 parameters", "model")),
+        ("no optimizer", ("DistributedDataParallel", "optimizer=")),
+        ("ddp and optimizer", ("optimizer=",)),
+        ("ddp and group", ("group=",)),
+        ("nothing to train", ("requires a gradient",)),
+        ("unknown method", ("topkk", "topk")),
+        ("unknown choice", ("ignore", "'raise'", "'skip'", "'pass'")),
+        ("sparse", ("weight", "sparse")),
+        ("complex", ("weight", "complex64")),
+    ],
+)
+def test_a_mistake_is_a_clear_error(mistake: str, words: tuple[str, ...]) -> None:
+    (refused,) = run(mistakes, ranks=1)
+    kind, text = refused[mistake]
+    assert kind == "ValueError"
+    assert all(word in text for word in words), text
+
+
+def attach_twice() -> tuple[str, str]:
+    model = classifier()
+    optimizer = sgd(model)
+    thinwire.attach(model, "topk", optimizer=optimizer)
+    return refusal(lambda: thinwire.attach(model, "topk", optimizer=optimizer))
+
+
+def test_a_second_attach_to_an_optimizer_is_refused() -> None:
+    for kind, text in run(attach_twice):
+        assert kind == "ValueError"
+        assert "already" in text
+        assert "detach()" in text
+
+
+def test_without_torch_distributed_the_error_says_how_to_start_it() -> None:
+    model = classifier()
+    with pytest.raises(RuntimeError, match=r"torchrun.*init_process_group"):
+        thinwire.attach(model, "topk", optimizer=sgd(model))

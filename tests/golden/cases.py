@@ -1,0 +1,79 @@
+"""What is frozen: a tensor made with exact arithmetic, and the codecs that say it.
+
+After a change of the format that is meant (and a new VERSION in payload.py where layouts are told), run
+
+    python -m tests.golden.regenerate
+
+from the root of the repository, and read the difference.
+"""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from thinwire import Cast, Chain, Codec, Entropy, Identity, Nonzero, Quantize, RandomK, Sign, Ternary, TopK, payload
+
+FILE = Path(__file__).with_name("wire.json")
+SEED = 5
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+
+CODECS: tuple[Codec, ...] = (
+    Identity(),
+    Cast("float16"),
+    Cast("bfloat16"),
+    RandomK(0.3),
+    TopK(0.25),
+    Nonzero(),
+    Quantize(8),
+    Quantize(5, block=16),
+    Quantize(3),
+    Quantize(4, stochastic=True),
+    Sign(),
+    Ternary(),
+    Entropy(),
+    Chain(RandomK(0.5), Cast("bfloat16")),
+    Chain(TopK(0.25), Quantize(8)),
+    Chain(Nonzero(), Ternary()),
+    Chain(TopK(0.25), Quantize(8), Entropy()),
+)
+
+
+class Frozen(NamedTuple):
+    codec: str  # its notation
+    dtype: str
+    sealed: str  # the buffer, in hexadecimal
+    decoded: str  # the bytes of the tensor that it decodes to
+
+
+def tensor(dtype: str) -> Tensor:
+    """Multiples of 1/8 up to 8, of different magnitudes, a third of them zero: exact in every type, and their sums."""
+    i = torch.arange(45)
+    magnitude = (i * 37 % 64 + 1) * (i % 3 != 0)
+    return (magnitude * (1 - 2 * (i % 2)) / 8).to(getattr(torch, dtype)).view(5, 9)
+
+
+def frozen(codec: Codec, dtype: str) -> Frozen:
+    """What is said of the tensor now."""
+    x = tensor(dtype)
+    sealed = payload.encode(x, codec, SEED)
+    return Frozen(repr(codec), dtype, in_hex(sealed), in_hex(payload.decode(sealed, codec, SEED, x)))
+
+
+def in_hex(x: Tensor) -> str:
+    return x.contiguous().view(-1).view(torch.uint8).numpy().tobytes().hex()
+
+
+def from_hex(text: str) -> Tensor:
+    return torch.frombuffer(bytearray.fromhex(text), dtype=torch.uint8)
+
+
+def load() -> list[Frozen]:
+    return [Frozen(**entry) for entry in json.loads(FILE.read_text())]
+
+
+def save() -> None:
+    entries = [frozen(codec, dtype)._asdict() for codec in CODECS for dtype in DTYPES]
+    FILE.write_text(json.dumps(entries, indent=1) + "\n")

@@ -1,0 +1,87 @@
+import pytest
+import torch
+
+from thinwire import After, Average, Cast, Choose, Feedback, Parameter, PowerSGD, Quantize, Sign, TopK, When
+
+from ..helpers import parameter
+
+
+def told(name: str = "features.0.weight", kind: str = "conv", shape: tuple[int, ...] = (8, 4, 3, 3)) -> Parameter:
+    return parameter(torch.empty(shape, device="meta"), name, kind)
+
+
+@pytest.mark.parametrize(
+    ("case", "matches"),
+    [
+        (When(TopK(0.1)), True),
+        (When(TopK(0.1), kinds=("conv",)), True),
+        (When(TopK(0.1), kinds="conv"), True),
+        (When(TopK(0.1), kinds=("dense", "conv")), True),
+        (When(TopK(0.1), kinds=("dense",)), False),
+        (When(TopK(0.1), names=("features.*",)), True),
+        (When(TopK(0.1), names="features.*"), True),
+        (When(TopK(0.1), names=("*.bias", "*.weight")), True),
+        (When(TopK(0.1), names=("Features.*",)), False),
+        (When(TopK(0.1), names=("features",)), False),
+        (When(TopK(0.1), names=("features.[1-9].*",)), False),
+        (When(TopK(0.1), min_dim=4), True),
+        (When(TopK(0.1), min_dim=5), False),
+        (When(TopK(0.1), min_size=288), True),
+        (When(TopK(0.1), min_size=289), False),
+        (When(TopK(0.1), max_size=288), True),
+        (When(TopK(0.1), max_size=287), False),
+        (When(TopK(0.1), max_size=0), False),
+        (When(TopK(0.1), kinds=("conv",), names=("classifier.*",)), False),
+        (When(TopK(0.1), kinds=("conv",), names=("features.*",), min_dim=2, min_size=1, max_size=1000), True),
+    ],
+    ids=repr,
+)
+def test_a_parameter_has_to_meet_every_condition(case: When, matches: bool) -> None:
+    assert case.matches(told()) == matches
+
+
+def test_the_first_case_that_matches_counts() -> None:
+    choose = Choose(When(Sign(), kinds=("norm",)), When(TopK(0.1), min_dim=2), When(Quantize(8)))
+    assert choose.suited(told()) == Average(TopK(0.1))
+    assert choose.suited(told(kind="norm")) == Average(Sign())
+    assert choose.suited(told(shape=(5,))) == Average(Quantize(8))
+
+
+def test_what_nothing_matches_is_sent_as_it_is_or_otherwise() -> None:
+    assert Choose(When(Sign(), kinds=("norm",))).suited(told()) == Average()
+    assert Choose(When(Sign(), kinds=("norm",)), otherwise=Cast("float16")).suited(told()) == Average(Cast("float16"))
+
+
+def test_what_was_chosen_is_suited_in_its_turn() -> None:
+    assert Choose(When(PowerSGD(1))).suited(told(shape=(5,))) == Average()
+    inner = Choose(When(Sign(), min_dim=2), otherwise=TopK(0.1))
+    assert Choose(When(inner, kinds=("conv",))).suited(told(shape=(5,))) == Average(TopK(0.1))
+    assert Choose(When(Feedback(inner))).suited(told()) == Feedback(Average(Sign()))
+    assert Choose(When(After(3, inner))).suited(told()) == After(3, Average(Sign()))
+
+
+def test_a_choice_does_not_speak_itself() -> None:
+    choose = Choose(When(Sign()))
+    with pytest.raises(TypeError, match="suited"):
+        choose.init(torch.zeros(3), 0)
+    with pytest.raises(TypeError, match="suited"):
+        choose.reduce(torch.zeros(3), None)
+
+
+@pytest.mark.parametrize(
+    ("build", "problem"),
+    [
+        (lambda: Choose(), "at least one When"),
+        (lambda: Choose(TopK(0.1)), r"not TopK\(0.1\)"),
+        (lambda: Choose(When(TopK(0.1)), otherwise="dense"), "codec or a reducer"),
+        (lambda: When("topk"), "codec or a reducer"),
+        (lambda: When(TopK(0.1), kinds=("convolution",)), "unknown kind of layer 'convolution'; known: conv, dense"),
+    ],
+)
+def test_a_wrong_choice_is_refused(build: object, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        build()  # type: ignore[operator]
+
+
+def test_conditions_given_as_lists_are_the_same_as_tuples() -> None:
+    assert When(TopK(0.1), kinds=["conv"], names=["a", "b"]) == When(TopK(0.1), kinds=("conv",), names=("a", "b"))  # type: ignore[arg-type]

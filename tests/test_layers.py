@@ -1,0 +1,203 @@
+"""Imports go one way. This is checked on the import statements, so that a cycle is seen before anyone runs into it."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import thinwire
+
+ROOT = Path(thinwire.__file__).parent
+
+# Each layer, and the layers that it may import; the order is from the bottom up. A new arrow is a decision: it belongs
+# in docs/design.md as well.
+LAYERS: dict[str, set[str]] = {
+    "version": set(),
+    "core": set(),
+    "states": set(),
+    "lazy": {"core"},
+    "topologies": {"core"},
+    "payload": {"core"},
+    "kernels": {"core"},
+    "codecs": {"core", "kernels"},
+    "transports": {"core", "payload", "codecs"},  # of the codecs, the working precision only
+    "reducers": {"core", "states", "lazy", "kernels", "codecs"},
+    "strategies": {"core", "lazy", "topologies", "codecs", "reducers"},  # as above
+    "replica": {"core"},
+    "notation": {"core", "codecs", "reducers", "strategies"},
+    "methods": {"core", "codecs", "reducers", "strategies", "notation"},
+    "session": {"version", "core", "states", "transports", "methods"},
+    "hooks": {"core", "strategies", "session"},
+    "attach": {"core", "transports", "reducers", "strategies", "replica", "notation", "methods", "session", "hooks"},
+    "__init__": {
+        "version",
+        "core",
+        "topologies",
+        "codecs",
+        "transports",
+        "reducers",
+        "strategies",
+        "replica",
+        "notation",
+        "methods",
+        "session",
+        "attach",
+    },
+    "lab": {"__init__", "methods"},
+    "cli": {"version", "methods", "lab"},
+    "__main__": {"cli"},
+}
+STARTS_PROCESSES = ("lab", "cli")  # and so may know torch.distributed beside the transports
+
+
+class Import(NamedTuple):
+    module: str  # dotted, absolute
+    name: str | None  # what is imported from it
+    line: int
+
+
+@cache
+def sources() -> dict[str, ast.Module]:
+    """Every module of the package, by its dotted name within it; a package's own file ends in __init__."""
+    trees = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        trees[dotted] = ast.parse(path.read_text(), filename=str(path))
+    return trees
+
+
+def layer_of(dotted: str) -> str:
+    return dotted.split(".")[0]
+
+
+def imports(dotted: str) -> Iterator[Import]:
+    """All import statements, also those within functions, with relative names made absolute."""
+    package = ["thinwire", *dotted.split(".")[:-1]]
+    for node in ast.walk(sources()[dotted]):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, None, node.lineno)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield Import(module, alias.name, node.lineno)
+
+
+def modules_imported(dotted: str) -> Iterator[tuple[str, Import]]:
+    """The modules of the package that a module imports, by their dotted names."""
+    for statement in imports(dotted):
+        if statement.module.split(".")[0] != "thinwire":
+            continue
+        inside = statement.module.split(".")[1:]
+        deeper = ".".join([*inside, statement.name or ""])
+        candidates = [deeper, f"{deeper}.__init__", ".".join(inside), ".".join([*inside, "__init__"])]
+        yield next(name for name in candidates if name in sources()), statement
+
+
+every_module = pytest.mark.parametrize("module", sources())
+
+
+def test_every_module_belongs_to_a_layer() -> None:
+    assert {layer_of(module) for module in sources()} == set(LAYERS)
+
+
+def test_layers_are_listed_from_the_bottom_up() -> None:
+    known: set[str] = set()
+    for layer, below in LAYERS.items():
+        assert below <= known, f"{layer} may import {below - known}, which is not below it"
+        known.add(layer)
+
+
+@every_module
+def test_a_module_imports_its_own_layer_and_those_it_may(module: str) -> None:
+    layer = layer_of(module)
+    for imported, statement in modules_imported(module):
+        target = layer_of(imported)
+        assert target == layer or target in LAYERS[layer], f"{module}:{statement.line} imports {imported}"
+
+
+def test_what_is_allowed_is_used() -> None:
+    # An arrow that nobody needs any more would let the next one through unseen.
+    used: dict[str, set[str]] = {layer: set() for layer in LAYERS}
+    for module in sources():
+        used[layer_of(module)] |= {layer_of(name) for name, _ in modules_imported(module)} - {layer_of(module)}
+    assert {layer: below - used[layer] for layer, below in LAYERS.items() if below - used[layer]} == {}
+
+
+def test_no_modules_import_each_other() -> None:
+    # Within a layer too. A package's own file stands for all in it, so it may import them and not they it.
+    graph = {module: {name for name, _ in modules_imported(module)} for module in sources()}
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, f"a cycle: {' -> '.join([*path[path.index(module) :], module])}"
+        if module not in done:
+            for below in sorted(graph[module]):
+                visit(below, (*path, module))
+            done.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+def test_the_core_knows_nothing_of_torch_but_its_tensor() -> None:
+    foreign = {(statement.module, statement.name) for statement in imports("core") if is_foreign(statement.module)}
+    assert foreign == {("torch", "Tensor")}
+
+
+def is_foreign(module: str) -> bool:
+    return module.split(".")[0] not in sys.stdlib_module_names
+
+
+def test_the_core_fits_on_a_page() -> None:
+    assert len((ROOT / "core.py").read_text().splitlines()) <= 175
+
+
+@pytest.mark.parametrize("module", [m for m in sources() if layer_of(m) not in ("transports", *STARTS_PROCESSES)])
+def test_only_transports_know_torch_distributed(module: str) -> None:
+    for statement in imports(module):
+        full = f"{statement.module}.{statement.name}" if statement.name else statement.module
+        assert not f"{full}.".startswith("torch.distributed."), f"{module}:{statement.line}"
+    for node in ast.walk(sources()[module]):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            assert (node.value.id, node.attr) != ("torch", "distributed"), f"{module}:{node.lineno}"
+
+
+@pytest.mark.parametrize("module", [m for m in sources() if layer_of(m) == "lab"])
+def test_the_lab_uses_public_names_only(module: str) -> None:
+    for statement in imports(module):
+        top, *inside = statement.module.split(".")
+        if top != "thinwire" or inside[:1] == ["lab"]:
+            continue
+        first = inside[0] if inside else statement.name
+        assert first is None or first in (*thinwire.__all__, "lab"), f"{module}:{statement.line} uses {first}"
+    for node in ast.walk(sources()[module]):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "thinwire":
+            assert node.attr in (*thinwire.__all__, "lab"), f"{module}:{node.lineno} uses thinwire.{node.attr}"
+
+
+@every_module
+def test_nothing_is_unpickled_or_evaluated(module: str) -> None:
+    tree = sources()[module]
+    assert not {statement.module.split(".")[0] for statement in imports(module)} & {
+        "pickle",
+        "marshal",
+        "shelve",
+        "dill",
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in ("eval", "exec", "compile", "__import__"), f"{module}:{node.lineno}"
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
+            safe = any(k.arg == "weights_only" and ast.unparse(k.value) == "True" for k in node.keywords)
+            assert safe, f"{module}:{node.lineno} unpickles"
+
+
+def test_the_public_names_are_sorted_and_there() -> None:
+    assert len(set(thinwire.__all__)) == len(thinwire.__all__)
+    assert all(hasattr(thinwire, name) for name in thinwire.__all__)

@@ -1,0 +1,49 @@
+import pytest
+import torch
+
+from thinwire.kernels.product import Product
+from thinwire.lazy import copy_, dense, left_after
+
+from .helpers import random, same_bits
+
+
+def lazy() -> Product:
+    return Product(random(2, 6, seed=1), random(2, 10, seed=2), torch.empty(6, 10))
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_what_is_written_out_and_what_is_not_are_used_alike(written: bool) -> None:
+    what = lazy().dense() if written else lazy()
+    expected = lazy().dense()
+    assert same_bits(dense(what), expected)
+    target = torch.zeros(6, 10)
+    copy_(target, what)
+    assert same_bits(target, expected)
+    total = random(6, 10, seed=3)
+    left = left_after(total.clone(), what)
+    torch.testing.assert_close(left, total - expected)
+
+
+def test_a_tensor_is_itself() -> None:
+    x = random(3)
+    assert dense(x) is x
+
+
+def test_a_tensor_is_copied_into_any_shape_of_as_many_elements() -> None:
+    target = torch.zeros(2, 3)
+    copy_(target, torch.arange(6.0))
+    assert target.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_what_is_left_takes_no_memory_of_its_own() -> None:
+    for sent in (random(6, 10, seed=4), lazy()):
+        total = random(6, 10)
+        assert left_after(total, sent).data_ptr() == total.data_ptr()
+
+
+def test_nothing_is_left_of_what_was_sent_as_it_is() -> None:
+    # A transport may give a message's own memory back: subtracting it from itself would clear what was sent.
+    total = random(6)
+    before = total.clone()
+    assert not left_after(total, total.view(6)).any()
+    assert same_bits(total, before)
