@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench golden clean
+.PHONY: demo test check bench clean
 
 demo: .venv/ready
 	$(BIN)/thinwire demo

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from thinwire import Codec, Identity, Message, Quantize, Reply, TopK, together, world
-from thinwire.core import Described, Outcome, Reducer, Strategy, outline
+from thinwire.core import Outcome, Reducer, Strategy, outline
+from thinwire.described import Described
 
 from .helpers import parameter, random
 

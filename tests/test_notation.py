@@ -6,6 +6,7 @@ import pytest
 
 import thinwire
 from thinwire import Average, Chain, Choose, Feedback, NotationError, Peers, PowerSGD, Quantize, TopK, When, parse
+from thinwire.described import Described
 from thinwire.methods import METHODS
 from thinwire.notation import LONGEST, parts_of, vocabulary
 
@@ -65,7 +66,7 @@ def test_every_public_description_has_a_name() -> None:
         name
         for name in thinwire.__all__
         if isinstance(value := getattr(thinwire, name), type)
-        and issubclass(value, thinwire.core.Described)
+        and issubclass(value, Described)
         and value not in (thinwire.Codec, thinwire.Reducer, thinwire.Strategy)
     }
     assert set(vocabulary()) == described

@@ -14,7 +14,20 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from thinwire import Chain, Codec, Entropy, Identity, Nonzero, PayloadError, Quantize, Sign, Ternary, payload
+from thinwire import (
+    Cast,
+    Chain,
+    Codec,
+    Entropy,
+    Identity,
+    Nonzero,
+    PayloadError,
+    Quantize,
+    Sign,
+    Ternary,
+    TopK,
+    payload,
+)
 
 from .contracts.table import CODECS
 from .helpers import random, same_bits
@@ -322,7 +335,7 @@ def test_no_hostile_buffer_makes_a_large_allocation(codec: Codec, hostile: str) 
 
 @every_codec
 def test_an_honest_buffer_takes_no_more_than_a_hostile_one_may(codec: Codec) -> None:
-    for dtype in (torch.float32, torch.float64, torch.float16):
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
         like = random(ENTRIES, dtype=dtype)
         like[1::3] = 0
         buffer = payload.encode(like, codec, SEED)
@@ -330,6 +343,16 @@ def test_an_honest_buffer_takes_no_more_than_a_hostile_one_may(codec: Codec) -> 
             payload.decode(buffer, codec, SEED, like)
         assert 0 < seen.largest <= BYTES_PER_ENTRY * ENTRIES + SLACK or codec == Identity()
         assert seen.total <= AT_A_TIME * (BYTES_PER_ENTRY * ENTRIES + SLACK)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("select", [Identity(), Nonzero(), TopK(1.0)], ids=repr)
+def test_no_honest_message_is_refused_for_its_size(select: Codec, dtype: torch.dtype) -> None:
+    # The bounds are for the hostile: a codec that saves nothing, as with a scale for every entry, is only foolish.
+    coarse = (Identity(), Cast("float16"), Quantize(8, block=1), Quantize(2, block=3), Sign(), Ternary())
+    for codec in (Chain(select, code, *last) for code in coarse for last in ((Entropy(),), (Entropy(), Entropy()))):
+        for like in (random(5000, dtype=dtype), torch.zeros(5000, dtype=dtype), random(1, dtype=dtype)):
+            check(payload.decode(payload.encode(like, codec, SEED), codec, SEED, like), like)
 
 
 def test_memory_that_is_taken_is_seen() -> None:

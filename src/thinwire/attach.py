@@ -9,10 +9,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from .core import Codec, Reducer, Replica, Strategy
-from .hooks import Buckets, Updates
+from .hooks import Buckets, Updates, is_attached
 from .methods import notation_of, strategy_of
 from .notation import parts_of
-from .reducers import Average, Choose
+from .reducers import Average, Choose, Server
 from .replica import parameters_of, replica_of
 from .session import Session, check_on_nonfinite
 from .strategies import DataParallel
@@ -104,6 +104,8 @@ def _attach_optimizer(
     strangers = sum(id(p) not in known for p in trained)
     if strangers:
         raise ValueError(f"the optimizer holds {strangers} parameters that the model does not have")
+    if is_attached(optimizer):
+        raise ValueError("thinwire is attached to this optimizer already; call detach() on the first handle")
     session = _session(replica_of(model, only=trained), strategy, on_nonfinite, group)
     session.transport.broadcast([*model.parameters(), *model.buffers()])
     updates = Updates(session, optimizer)
@@ -114,6 +116,9 @@ def _session(replica: Replica, strategy: Strategy, on_nonfinite: str, group: Any
     check_on_nonfinite(on_nonfinite)
     _warn_without_effect(strategy, replica)
     transport = Collectives(group, next(iter(replica.parameters.values())).device)
+    for part in parts_of(strategy):
+        if isinstance(part, Server) and part.at >= transport.size:
+            raise ValueError(f"{part!r} is at rank {part.at}, but there are only {transport.size} ranks")
     return Session(replica._replace(rank=transport.rank, size=transport.size), strategy, transport, on_nonfinite)
 
 

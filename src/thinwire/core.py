@@ -7,6 +7,7 @@ Strategy   what to talk about, and when          owns the states
 Transport  says it, counts it                    the only layer that does I/O
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -29,7 +30,7 @@ class PayloadError(ValueError):
     """What came from the wire cannot be a message of the kind that was agreed on."""
 
 
-class Codec(Described):
+class Codec(Described, ABC):
     """Rewrites the parts that stand for a tensor; decode undoes encode, up to the codec's loss."""
 
     linear: bool = False  # the sum of the peers' signals stands for the sum of their tensors
@@ -37,11 +38,11 @@ class Codec(Described):
     numeric: bool = True  # the signal it leaves on top is still numbers, which any codec may take
     takes_codes: bool = False  # it may follow a codec that leaves something other than numbers
 
-    def encode(self, parts: Parts, seed: int) -> Parts:
-        raise NotImplementedError
+    @abstractmethod
+    def encode(self, parts: Parts, seed: int) -> Parts: ...
 
-    def decode(self, parts: Parts, seed: int) -> Parts:
-        raise NotImplementedError
+    @abstractmethod
+    def decode(self, parts: Parts, seed: int) -> Parts: ...
 
 
 class Message(NamedTuple):
@@ -74,7 +75,7 @@ class Parameter(NamedTuple):
     like: Tensor  # an outline
 
 
-class Reducer(Described):
+class Reducer(Described, ABC):
     """Turns every peer's tensor into one agreed tensor."""
 
     @property
@@ -86,12 +87,12 @@ class Reducer(Described):
         """The reducer that this one becomes for a given parameter."""
         return self
 
-    def init(self, like: Tensor, seed: int) -> State:
-        raise NotImplementedError
+    @abstractmethod
+    def init(self, like: Tensor, seed: int) -> State: ...
 
+    @abstractmethod
     def reduce(self, x: Tensor, state: State) -> Conversation:
         """How often it yields may depend on shared state only, and the state it was given stays valid."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, repr=False)
@@ -150,11 +151,11 @@ class Outcome(NamedTuple):
     lost: tuple[Lost, ...] = ()
 
 
-class Strategy(Described):
+class Strategy(Described, ABC):
     """Decides what replicas talk about around every optimizer step."""
 
-    def init(self, replica: Replica) -> State:
-        raise NotImplementedError
+    @abstractmethod
+    def init(self, replica: Replica) -> State: ...
 
     def before_update(self, replica: Replica, state: State) -> Talk:
         """Gradients are ready. Returns an Outcome."""

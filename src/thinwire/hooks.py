@@ -72,9 +72,11 @@ class Buckets:
     def _talk(self, step: Step, ready: list[Unit], computed: Callable[[], None]) -> None:
         """Runs on the worker."""
         computed()
+        session = self.session
+        if not step.talked:
+            session.begin_step()
         try:
             if ready and not step.error:
-                session = self.session
                 talk = self.strategy.exchange(ready, step.arrived, session.replica.size, session.state)
                 session.hold(talk, step.arrived.__getitem__)
         except BaseException as error:  # DDP gets its buckets back and stays whole; then the step raises
@@ -95,21 +97,30 @@ class Buckets:
             # DDP queues its own callback right after this one; a callback of the callback comes after both.
             engine.queue_callback(lambda: engine.queue_callback(end))
         except RuntimeError:  # not in backward: under Join, a rank without data goes along with the others
-            self.session.worker.submit(lambda: None).result()
+            self.session.worker.wait()
             end()
+
+
+ATTRIBUTE = "_thinwire_attached"  # on an optimizer
+
+
+def is_attached(optimizer: Optimizer) -> bool:
+    return hasattr(optimizer, ATTRIBUTE)
 
 
 class Updates:
     """Holds a strategy's talks around an optimizer's steps."""
 
     def __init__(self, session: Session, optimizer: Optimizer) -> None:
-        self.session = session
+        self.session, self.optimizer = session, optimizer
+        setattr(optimizer, ATTRIBUTE, True)
         self.handles = (
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
         )
 
     def remove(self) -> None:
+        delattr(self.optimizer, ATTRIBUTE)
         for handle in self.handles:
             handle.remove()
 
@@ -119,6 +130,7 @@ class Updates:
                 "optimizer.step(closure) is not supported: gradients are exchanged before the closure runs"
             )
         session = self.session
+        session.begin_step()
         session.count(sum(p.nbytes for p in session.replica.parameters.values()))
         self._hold(session.strategy.before_update(session.replica, session.state))
 

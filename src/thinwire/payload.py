@@ -65,6 +65,8 @@ def encode(x: Tensor, codec: Codec, seed: int) -> Tensor:
             told += bytes([part.ndim]) + b"".join(map(_varint, part.shape))
     body = torch.cat([_from_bytes(told, x.device), *data])
     length = HEADER.size + body.numel()
+    if length >= 2**32:
+        raise ValueError(f"a message of {length} bytes; one may have 4 GiB at most")
     checksum = _checksum(len(parts), length, body)
     head = HEADER.pack(MAGIC, VERSION, len(parts), length, checksum)
     return torch.cat([_from_bytes(head, x.device), body])
@@ -92,6 +94,11 @@ def sealed_bytes(codec: Codec, like: Tensor) -> int | None:
     if codec.variable:
         return None
     return sum(slot.nbytes for slot in layout(codec, like.shape, like.dtype))
+
+
+def most_bytes(like: Tensor) -> int:
+    """What no message about a tensor like this exceeds, all its parts together and their outlines written out."""
+    return 8 * like.nbytes + 4 * SLACK_BYTES
 
 
 @lru_cache(maxsize=4096)
@@ -128,7 +135,7 @@ def _opened(buffer: Tensor, like: Tensor) -> Parts:
     told = _Told(body)
     slots = tuple(_slot(told, like) for _ in range(count))
     declared = sum(prod(slot.shape) * slot.dtype.itemsize for slot in slots)
-    if declared > 8 * like.nbytes + 4 * SLACK_BYTES:
+    if declared > most_bytes(like):
         raise PayloadError(f"the parts declare {declared} bytes in all, more than a tensor of {like.nbytes} can need")
     return _cut(body[told.used :], slots)
 

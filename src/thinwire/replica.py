@@ -10,6 +10,7 @@ from torch.nn.modules.conv import _ConvNd
 from .core import Parameter, Replica, outline
 
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+SHARDED = ("FullyShardedDataParallel", "FSDPModule")
 KINDS: tuple[tuple[str, tuple[type[nn.Module], ...]], ...] = (
     ("conv", (_ConvNd,)),
     ("recurrent", (nn.RNNBase, nn.RNNCellBase)),
@@ -26,6 +27,10 @@ def replica_of(module: nn.Module, only: Iterable[Tensor] | None = None, rank: in
     kinds: dict[str, str] = {}
     seen: set[int] = set()  # a tied weight counts once
     for prefix, layer in module.named_modules():
+        if any(base.__name__ in SHARDED for base in type(layer).__mro__):
+            raise ValueError(
+                "a model sharded by FSDP keeps other parameters on each rank; thinwire takes whole replicas"
+            )
         for name, p in layer.named_parameters(recurse=False):
             full = _clean(f"{prefix}.{name}" if prefix else name)
             if p.requires_grad and (wanted is None or id(p) in wanted) and id(p) not in seen:

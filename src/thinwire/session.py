@@ -48,8 +48,13 @@ class Session:
         self._agree()
         self.state = strategy.init(replica)
         self.worker = Worker()
+        self.begin_step()
         self._at_last_step = self._counted()
         self._warned = False
+
+    def begin_step(self) -> None:
+        """Remember what there is to go back to."""
+        self._before_step, self._thrown_away = self.state, False
 
     def hold(self, talk: Talk, gradient_of: Callable[[str], Tensor | None]) -> None:
         """Hold a talk about these gradients to its end. Runs on the worker."""
@@ -57,6 +62,8 @@ class Session:
         self.state = outcome.state
         if outcome.lost:
             self._lose(outcome.lost, gradient_of)
+        if self._thrown_away:
+            self.state = self._before_step
 
     def count(self, nbytes: int) -> None:
         self.meter.count_dense(nbytes, self.transport.size)
@@ -77,7 +84,7 @@ class Session:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        self.worker.submit(lambda: None).result()  # whatever is being said is said first
+        self.worker.wait()
         return {
             "version": STATE_VERSION,
             "method": notation_of(self.strategy),
@@ -89,7 +96,7 @@ class Session:
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        self.worker.submit(lambda: None).result()
+        self.worker.wait()
         expected = {
             "version": STATE_VERSION,
             "method": notation_of(self.strategy),
@@ -122,12 +129,14 @@ class Session:
             here = [name for message in lost for name in message.here]
             names = here or [name for message in lost for name in message.names]
             shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            self.state = self._before_step
             raise NonFiniteError(
                 f"NaN or infinity in the gradient of {shown}, on "
                 f"{'this' if here else 'another'} rank (this is rank {self.transport.rank}, step {self.meter.steps}). "
                 "What thinwire remembers is as it was before. attach(..., on_nonfinite='skip') drops such messages"
             )
         self.meter.skipped += len(lost)
+        self._thrown_away = self.on_nonfinite == "pass"  # whoever sees the NaN will not make this step
         if self.on_nonfinite == "skip":
             for name in (name for message in lost for name in message.names):
                 gradient = gradient_of(name)
@@ -149,4 +158,5 @@ class Session:
         first = told[0]
         rank = next(r for r, lines in enumerate(told) if lines != first)
         here, there = next((a, b) for a, b in zip_longest(first, told[rank], fillvalue="nothing more") if a != b)
+        self.transport.close()
         raise ValueError(f"the ranks do not agree on what to train.\n  rank 0 has {here}\n  rank {rank} has {there}")

@@ -18,6 +18,7 @@ class When(Described):
     kinds: tuple[str, ...] = ()  # of the layer that owns the parameter; none given: all
     names: tuple[str, ...] = ()  # patterns such as "classifier.*"; none given: all
     min_dim: int = 0  # 2: matrices and up, no biases or norms
+    max_dim: int | None = None  # 1: biases and norms only
     min_size: int = 0  # in elements
     max_size: int | None = None
 
@@ -37,6 +38,7 @@ class When(Described):
             (not self.kinds or parameter.kind in self.kinds)
             and (not self.names or any(fnmatchcase(parameter.name, pattern) for pattern in self.names))
             and parameter.like.ndim >= self.min_dim
+            and (self.max_dim is None or parameter.like.ndim <= self.max_dim)
             and size >= self.min_size
             and (self.max_size is None or size <= self.max_size)
         )

@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from ..core import Codec, Parameter, Reducer
+from ..core import Codec
 from ..precision import working
-from .average import Average
 
 
 def matrix_shape(shape: torch.Size) -> tuple[int, int]:
@@ -13,16 +12,12 @@ def matrix_shape(shape: torch.Size) -> tuple[int, int]:
     return shape[0], shape[1:].numel()
 
 
-def pays(shape: torch.Size, rank: int, least_ratio: float) -> bool:
-    """Whether two thin factors are that many times smaller than the matrix itself."""
+def pays(shape: torch.Size, rank: int, least_ratio: float, factors: int = 2) -> bool:
+    """Whether so many thin factors are that many times smaller than the matrix itself."""
     if len(shape) < 2 or shape.numel() == 0:
         return False
     rows, columns = matrix_shape(shape)
-    return rows * columns >= least_ratio * min(rank, rows, columns) * (rows + columns)
-
-
-def low_rank_or_dense(reducer: Reducer, parameter: Parameter, rank: int, least_ratio: float) -> Reducer:
-    return reducer if pays(parameter.like.shape, rank, least_ratio) else Average()
+    return rows * columns >= least_ratio * min(rank, rows, columns) * (rows + columns) * factors / 2
 
 
 def check(name: str, rank: int, least_ratio: float, codec: Codec) -> None:

@@ -8,8 +8,8 @@ from torch import Tensor
 from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
 from ..kernels.product import Product
-from .average import STRIDE
-from .low_rank import aligned, as_matrix, check, first_factor, low_rank_or_dense, orthonormal
+from .average import STRIDE, Average
+from .low_rank import aligned, as_matrix, check, first_factor, orthonormal, pays
 
 
 class PowerState(NamedTuple):
@@ -41,7 +41,8 @@ class PowerIteration(Reducer):
         return True
 
     def suited(self, parameter: Parameter) -> Reducer:
-        return low_rank_or_dense(self, parameter, self.rank, self.least_ratio)
+        factors = max(2, self.iterations)  # a single one a step makes up for it by the other in the next
+        return self if pays(parameter.like.shape, self.rank, self.least_ratio, factors) else Average()
 
     def init(self, like: Tensor, seed: int) -> PowerState:
         right = first_factor(like, self.rank, seed)

@@ -6,8 +6,8 @@ from torch import Tensor
 from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
 from ..kernels.product import Product
-from .average import STRIDE
-from .low_rank import aligned, as_matrix, check, first_factor, low_rank_or_dense, orthonormal
+from .average import STRIDE, Average
+from .low_rank import aligned, as_matrix, check, first_factor, orthonormal, pays
 
 
 class PowerSGDState(NamedTuple):
@@ -34,7 +34,7 @@ class PowerSGD(Reducer):
         return True
 
     def suited(self, parameter: Parameter) -> Reducer:
-        return low_rank_or_dense(self, parameter, self.rank, self.least_ratio)
+        return self if pays(parameter.like.shape, self.rank, self.least_ratio) else Average()
 
     def init(self, like: Tensor, seed: int) -> PowerSGDState:
         return PowerSGDState(first_factor(like, self.rank, seed), seed)

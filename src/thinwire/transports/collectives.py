@@ -3,6 +3,7 @@
 import weakref
 from collections import defaultdict
 from collections.abc import Iterable
+from datetime import timedelta
 from time import perf_counter
 from typing import Any
 
@@ -29,7 +30,7 @@ class Collectives:
                 "torch.distributed.init_process_group() first"
             )
         ranks = tuple(dist.get_process_group_ranks(group))
-        self._group, self._closed = _own_group(ranks), False
+        self._group, self._closed = _own_group(ranks, _timeout(group)), False
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.device = device or torch.device("cpu")  # where messages are sent from and received to
         self.meter = Meter()
@@ -101,11 +102,20 @@ GroupRef = weakref.ref[dist.ProcessGroup]
 _idle: list[tuple[tuple[int, ...], GroupRef]] = []
 
 
-def _own_group(ranks: tuple[int, ...]) -> GroupRef:
+def _timeout(group: dist.ProcessGroup | None) -> timedelta | None:
+    """How long the user's group waits, if it tells."""
+    try:
+        waits: timedelta = (group or dist.group.WORLD)._get_backend(torch.device("cpu")).options._timeout  # type: ignore[union-attr]  # no public name
+    except (AttributeError, RuntimeError):
+        return None
+    return waits
+
+
+def _own_group(ranks: tuple[int, ...], timeout: timedelta | None) -> GroupRef:
     _idle[:] = [entry for entry in _idle if entry[1]() is not None]
     for entry in _idle:
         members, group = entry
         if members == ranks:
             _idle.remove(entry)
             return group
-    return weakref.ref(dist.new_group(list(ranks), use_local_synchronization=True))
+    return weakref.ref(dist.new_group(list(ranks), timeout=timeout, use_local_synchronization=True))

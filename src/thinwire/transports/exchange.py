@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .. import payload
-from ..core import Envelope, Reply, Talk
+from ..core import EACH, Envelope, PayloadError, Reply, Talk
 from .meter import Meter
 from .sealed import Sealed
 from .summed import Summed
@@ -119,7 +119,12 @@ class _Round:
             }
             awaited = {r: SIZE_BYTES for r in self.others if any(r in m.speakers for m in varied)}
             heard = yield from self._post(told, awaited)
-            sizes |= {r: int(size.cpu().view(torch.int64)) for r, size in heard.items()}
+            most = {r: sum(m.most_bytes for m in varied if r in m.speakers) for r in heard}
+            for r, size in heard.items():
+                told_size = int(size.cpu().view(torch.int64))
+                if not sizes[r] <= told_size <= sizes[r] + most[r]:
+                    raise PayloadError(f"rank {r} announces {told_size} bytes, where {sizes[r] + most[r]} are the most")
+                sizes[r] = told_size
         return sizes
 
     def _share_sums(self) -> Posts:
@@ -155,8 +160,10 @@ def _check(envelope: Envelope, size: int) -> None:
     if [rank for rank, _ in peers.weights] != list(range(size)):
         raise ValueError(f"{peers!r} does not weigh the ranks 0 to {size - 1} that are here, each once and in order")
     for what, rank in (("source", message.source), ("target", message.target)):
-        if rank is not None and rank >= size:
+        if rank is not None and not EACH <= rank < size:
             raise ValueError(f"a message names rank {rank} as its {what}, but there are only {size} ranks")
+    if message.source is not None and message.target is not None:
+        raise ValueError("a message has a source or a target, not both")
 
 
 def _joined(pieces: list[Tensor]) -> Tensor:

@@ -31,6 +31,7 @@ class Sealed:
         if target == EACH:
             self.like = self.like.new_empty(-(-self.like.numel() // size))
         self.heard_bytes = payload.sealed_bytes(self.message.codec, self.like)
+        self.most_bytes = payload.most_bytes(self.like)
 
     def speak(self) -> int:
         """Encode what this rank has to say; returns its size."""

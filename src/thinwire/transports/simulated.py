@@ -77,4 +77,5 @@ def _told(about: tuple[Any, ...]) -> str:
     weights = ", ".join(f"{weight:.4g}" for _, weight in peers.weights)
     who = "" if source is None else f" from {source}"
     whom = "" if target is None else f" to {target}"
-    return f"a {dtype} tensor of shape {shape} through {codec} with seed {seed}{who}{whom} weighing {weights} on {peers.topic!r}"
+    said = f"a {dtype} tensor of shape {shape} through {codec} with seed {seed}"
+    return f"{said}{who}{whom} weighing {weights} on {peers.topic!r}"

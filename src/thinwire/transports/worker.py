@@ -25,6 +25,11 @@ class Worker:
         self._jobs.put((job, future))
         return future
 
+    def wait(self) -> None:
+        """Return when all that is queued is done."""
+        if not self._closed:
+            self.submit(lambda: None).result()
+
     def close(self) -> None:
         """Finish what is queued, then end."""
         self._closed = True
