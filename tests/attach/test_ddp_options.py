@@ -1,11 +1,14 @@
 """DDP's own features work as they do without thinwire."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 import thinwire
 
@@ -118,6 +121,35 @@ def with_options(method: str, options: dict) -> tuple[dict, dict]:
 )
 def test_an_option_of_ddp_changes_nothing(options: dict, method: str) -> None:
     results = run(with_options, method, options)
+    assert all_same(p for result in results for p in result)
+
+
+class Checkpointed(nn.Module):
+    """Computes its middle again in backward; reentrant, that is a backward pass inside the backward pass."""
+
+    def __init__(self, use_reentrant: bool | None) -> None:
+        super().__init__()
+        self.first, *middle, self.last = classifier()
+        self.middle = nn.Sequential(*middle)
+        self.use_reentrant = use_reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        if self.use_reentrant is None:
+            return self.last(self.middle(x))
+        return self.last(checkpoint(self.middle, x, use_reentrant=self.use_reentrant))
+
+
+def with_checkpoints(method: str) -> list[dict]:
+    return [
+        trained_ddp(method, 5, partial(Checkpointed, use_reentrant), bucket_cap_mb=TINY_BUCKETS)
+        for use_reentrant in (None, False, True)
+    ]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_activation_checkpointing_changes_nothing(method: str) -> None:
+    results = run(with_checkpoints, method)
     assert all_same(p for result in results for p in result)
 
 

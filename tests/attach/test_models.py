@@ -78,6 +78,22 @@ class Uneven(nn.Module):
         return self.giant(x).view(len(x), CLASSES, -1).mean(2) * self.scale * 10
 
 
+class Convolution(nn.Module):
+    """Weights whose entries do not lie in memory in the order of their indices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Conv2d(1, 32, 3, padding=1)
+        self.second = nn.Conv2d(32, 32, 3, padding=1)
+        self.last = nn.Linear(32 * INPUTS, CLASSES)
+        self.to(memory_format=torch.channels_last)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.view(-1, 1, 4, INPUTS // 4).to(memory_format=torch.channels_last)
+        return self.last(self.second(self.first(x).tanh()).tanh().flatten(1))
+
+
 def frozen() -> nn.Sequential:
     model = classifier()
     model[0].requires_grad_(False)
@@ -151,6 +167,12 @@ def test_frozen_parameters_are_left_alone(method: str) -> None:
 @pytest.mark.parametrize("method", SOME)
 def test_a_giant_beside_a_scalar(method: str) -> None:
     check(Uneven, method)
+
+
+@pytest.mark.parametrize("method", NAMES)
+def test_channels_last(method: str) -> None:
+    assert not Convolution().second.weight.is_contiguous(), "or the test would mean nothing"
+    check(Convolution, method)
 
 
 def alone(method: str) -> dict:

@@ -170,6 +170,24 @@ def test_an_optimizer_of_a_part_of_the_model_exchanges_that_part() -> None:
     assert all_same(result["end"] for result in results)
 
 
+def train_with_a_group_added_later() -> tuple[tuple[str, str], dict]:
+    model = classifier(seed=dist.get_rank())
+    optimizer = sgd(model[2:])
+    thinwire.attach(model, "topk", optimizer=optimizer)
+    train(model, optimizer, range(2))
+    refused = refusal(lambda: optimizer.add_param_group({"params": model[0].parameters()}))
+    if refused[0] == "nothing":
+        refused = refusal(lambda: train(model, optimizer, range(2, 4)))
+    return refused, parameters(model)
+
+
+def test_a_parameter_that_joins_the_optimizer_later_is_exchanged_or_refused_never_left_out_in_silence() -> None:
+    results = run(train_with_a_group_added_later)
+    assert all_same(p for _, p in results)
+    for (kind, text), _ in results:
+        assert kind == "nothing" or (kind == "ValueError" and "0.weight" in text), text
+
+
 def train_with_two_optimizers() -> dict:
     model = classifier(seed=dist.get_rank())
     first = Adam(model[0].parameters(), lr=0.01)

@@ -154,26 +154,27 @@ def test_broadcast_overwrites_in_place() -> None:
         assert same(tensors[2], torch.full((), True))
 
 
-def mixed_collectives() -> bool:
-    """The user's collectives and ours at the same time, in an order that differs between ranks."""
+def spoken_between() -> tuple[list[float], list[float]]:
+    """The user's messages and ours at the same time, in an order that differs between ranks."""
     transport = Collectives()
     strategy, model = strategy_of("powersgd"), Odd()
     replica = thinwire.replica_of(model, rank=transport.rank, size=transport.size)
-    state = strategy.init(replica)
-    total = torch.ones(3) * (transport.rank + 1)
+    talk = strategy.before_update(replica, strategy.init(replica))
     set_gradients(model, 0, transport.rank)
-    if transport.rank == 0:
-        work = dist.all_reduce(total, async_op=True)
-        transport.run(strategy.before_update(replica, state))
+    note, total = torch.full((3,), 7.0 * transport.rank), torch.full((3,), transport.rank + 1.0)
+    if transport.rank == 0:  # waits for the user's note before it speaks, and hears it only after all else
+        works = [dist.irecv(note, 1), dist.all_reduce(total, async_op=True)]
+        transport.run(talk)
     else:
-        transport.run(strategy.before_update(replica, state))
-        work = dist.all_reduce(total, async_op=True)
-    work.wait()
-    return torch.equal(total, torch.full((3,), 3.0))
+        transport.run(talk)
+        works = [dist.isend(note, 0), dist.all_reduce(total, async_op=True)]
+    for work in works:
+        work.wait()
+    return note.tolist(), total.tolist()
 
 
 def test_it_speaks_in_a_group_of_its_own() -> None:
-    assert run(mixed_collectives, timeout=30) == [True, True]
+    assert run(spoken_between, timeout=30) == [([7.0] * 3, [3.0] * 3)] * 2
 
 
 def groups_of_two() -> dict[str, bool]:

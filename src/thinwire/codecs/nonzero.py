@@ -7,7 +7,7 @@ from .sparse import scatter
 
 @dataclass(frozen=True, repr=False)
 class Nonzero(Codec):
-    """Sends only the entries that are not zero, without loss."""
+    """Sends only the entries that are not zero, without loss but for the sign of zeros."""
 
     variable = True
 

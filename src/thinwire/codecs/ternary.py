@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from math import inf
 
 import torch
 
@@ -17,7 +18,7 @@ class Ternary(Codec):
     numeric = False
 
     def __post_init__(self) -> None:
-        if not self.threshold >= 0:
+        if not 0 <= self.threshold < inf:
             raise ValueError(f"Ternary takes a threshold of 0 or more, not {self.threshold!r}")
 
     def encode(self, parts: Parts, seed: int) -> Parts:

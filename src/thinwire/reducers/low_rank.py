@@ -1,5 +1,7 @@
 """What the low-rank reducers share. Factors are kept as rows, in which form products with them are fast."""
 
+from math import inf
+
 import torch
 from torch import Tensor
 
@@ -23,7 +25,7 @@ def pays(shape: torch.Size, rank: int, least_ratio: float, factors: int = 2) -> 
 def check(name: str, rank: int, least_ratio: float, codec: Codec) -> None:
     if not (isinstance(rank, int) and rank >= 1):
         raise ValueError(f"{name} takes a rank of 1 or more, not {rank!r}")
-    if not least_ratio >= 1:
+    if not 1 <= least_ratio < inf:
         raise ValueError(f"{name} takes a least_ratio of 1 or more, not {least_ratio!r}")
     if not isinstance(codec, Codec):
         raise ValueError(f"{name} takes a codec, not {codec!r}")
