@@ -126,20 +126,17 @@ def test_a_ddp_model_with_another_hook_is_refused() -> None:
         assert "communication hook" in text
 
 
-def asked_after_detach() -> tuple[tuple[str, str], tuple[str, str]]:
+def saved_after_detach() -> bool:
     ddp = DistributedDataParallel(classifier())
     handle = thinwire.attach(ddp, "topk")
     train(ddp, sgd(ddp), range(2))
     saved = handle.state_dict()
     handle.detach()
-    return refusal(handle.state_dict), refusal(lambda: handle.load_state_dict(saved))
+    return same(handle.state_dict(), saved)
 
 
-def test_a_detached_handle_refuses_and_does_not_hang() -> None:
-    for result in run(asked_after_detach, timeout=20):
-        for kind, text in result:
-            assert kind == "RuntimeError"
-            assert "detached" in text
+def test_a_detached_handle_still_tells_what_it_remembers() -> None:
+    assert run(saved_after_detach, timeout=20) == [True, True]
 
 
 def two_models_after_detach(times: int) -> dict:

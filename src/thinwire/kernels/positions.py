@@ -1,8 +1,8 @@
 """Sorted positions in a vector, coded in a size that only the two counts decide.
 
-Few of many (Elias-Fano): a position is cut into `low` bits, sent as they are, and the rest, sent as a bitmap in which the
-i-th one stands at (position >> low) + i; for k of n that is about k * (2 + log2(n / k)) bits. Where a bitmap of the whole
-vector is no longer than that, it is sent instead; and none or all of the positions need not be told.
+Few of many (Elias-Fano): a position is cut into `low` bits, sent as they are, and the rest, sent as a bitmap in which
+the i-th one stands at (position >> low) + i; for k of n that is about k * (2 + log2(n / k)) bits. Where a bitmap of the
+whole vector is no longer than that, it is sent instead; and none or all of the positions need not be told.
 """
 
 import torch
