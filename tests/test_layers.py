@@ -28,7 +28,7 @@ LAYERS: dict[str, set[str]] = {
     "codecs": {"precision", "core", "kernels"},
     "transports": {"precision", "core", "payload"},
     "reducers": {"precision", "described", "lazy", "states", "core", "kernels", "codecs"},
-    "strategies": {"precision", "lazy", "core", "topologies", "reducers"},
+    "strategies": {"precision", "lazy", "core", "topologies", "codecs", "reducers"},
     "replica": {"core"},
     "notation": {"described", "core", "codecs", "reducers", "strategies"},
     "methods": {"core", "codecs", "reducers", "strategies", "notation"},

@@ -60,8 +60,9 @@ def attach(
 
     `method` is a codec, reducer or strategy, its notation, or a short name (`thinwire methods` lists them).
     `on_nonfinite` says what to do when any rank's gradient holds NaN or infinity: "raise" on all ranks; "skip", which
-    makes that gradient zero everywhere and counts it in the meter; "pass", which leaves NaN for a gradient scaler to
-    see. In all three, what is remembered stays as it was.
+    makes that gradient zero everywhere and counts it in the meter; "pass", which leaves NaN in it on all ranks for a
+    gradient scaler to see (with DDP only: elsewhere a scaler decides on each rank alone, before the exchange).
+    What is remembered of a gradient that is not finite stays as it was.
     `group` is the torch.distributed group to speak in (a DDP model brings its own).
     """
     strategy = strategy_of(method)
@@ -108,7 +109,7 @@ def _attach_optimizer(
         raise ValueError("thinwire is attached to this optimizer already; call detach() on the first handle")
     session = _session(replica_of(model, only=trained), strategy, on_nonfinite, group)
     session.transport.broadcast([*model.parameters(), *model.buffers()])
-    updates = Updates(session, optimizer)
+    updates = Updates(session, optimizer, model)
     return Handle(session, updates.remove)
 
 
@@ -127,10 +128,10 @@ def _warn_without_effect(strategy: Strategy, replica: Replica) -> None:
     for part in parts_of(strategy):
         for case in part.cases if isinstance(part, Choose) else ():
             if not any(case.matches(parameter) for parameter in parameters_of(replica)):
-                warnings.warn(f"{case!r} matches no parameter of this model", stacklevel=4)
+                warnings.warn(f"{case!r} matches no parameter of this model", stacklevel=5)
     if not isinstance(strategy, DataParallel) or strategy.reducer in (Average(), Average().codec):
         return
     if all(unit.reducer == Average() for unit in strategy.units(replica)):
         warnings.warn(
-            f"{notation_of(strategy)} has no effect: every parameter of this model is sent as it is", stacklevel=4
+            f"{notation_of(strategy)} has no effect: every parameter of this model is sent as it is", stacklevel=5
         )

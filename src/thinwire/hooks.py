@@ -1,10 +1,11 @@
 """Where thinwire meets a training script: DDP's communication hook, or an optimizer's hooks."""
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -48,13 +49,14 @@ class Buckets:
     """
 
     def __init__(self, ddp: DistributedDataParallel, session: Session, strategy: DataParallel) -> None:
-        self.ddp, self.session, self.strategy = ddp, session, strategy
+        # DDP holds its hook, and so this, where Python's collector cannot see it: a model must not hold itself alive.
+        self.ddp, self.session, self.strategy = weakref.ref(ddp), session, strategy
         self.names = {id(p): name for name, p in session.replica.parameters.items()}
         self.units = strategy.units(session.replica)
         self.step = Step(self.units)
 
     def exchange(self, bucket: Any) -> Future[Tensor]:
-        if not getattr(self.ddp, "_divide_by_initial_world_size", True):
+        if not getattr(self.ddp(), "_divide_by_initial_world_size", True):
             raise ValueError("Join(divide_by_initial_world_size=False) is not supported: thinwire divides by all ranks")
         if bucket.index() == 0:
             self.step = Step(self.units)
@@ -111,8 +113,9 @@ def is_attached(optimizer: Optimizer) -> bool:
 class Updates:
     """Holds a strategy's talks around an optimizer's steps."""
 
-    def __init__(self, session: Session, optimizer: Optimizer) -> None:
+    def __init__(self, session: Session, optimizer: Optimizer, model: nn.Module) -> None:
         self.session, self.optimizer = session, optimizer
+        self.names = {id(p): name for name, p in model.named_parameters()}
         setattr(optimizer, ATTRIBUTE, True)
         self.handles = (
             optimizer.register_step_pre_hook(self._before),
@@ -130,9 +133,20 @@ class Updates:
                 "optimizer.step(closure) is not supported: gradients are exchanged before the closure runs"
             )
         session = self.session
+        self._check_unchanged(optimizer)
         session.begin_step()
         session.count(sum(p.nbytes for p in session.replica.parameters.values()))
         self._hold(session.strategy.before_update(session.replica, session.state))
+
+    def _check_unchanged(self, optimizer: Optimizer) -> None:
+        known = {id(p) for p in self.session.replica.parameters.values()}
+        trained = (p for settings in optimizer.param_groups for p in settings["params"] if p.requires_grad)
+        added = [self.names.get(id(p), "one that the model did not have") for p in trained if id(p) not in known]
+        if added:
+            raise ValueError(
+                f"the optimizer trains parameters that it did not when thinwire was attached: {', '.join(added)}. "
+                "They would not be exchanged: detach() and attach() again"
+            )
 
     def _after(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         session = self.session

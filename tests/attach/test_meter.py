@@ -38,7 +38,10 @@ def simulated(method: str, ranks: int) -> list[dict]:
         for rank, model in enumerate(models):
             model.zero_grad()
             loss_of(model, step, rank).backward()
-        talks = [strategy.before_update(replica, state) for replica, state in zip(replicas, states, strict=True)]
+        talks = [
+            strategy.exchange(strategy.units(replica), {n: p.grad for n, p in model.named_parameters()}, ranks, state)
+            for replica, model, state in zip(replicas, models, states, strict=True)
+        ]
         states = [outcome.state for outcome in transport.run(talks)]
     counts = [{name: getattr(meter, name) for name in COUNTS} for meter in transport.meters]
     return [{"counts": counts[rank], "gradients": gradients(models[rank])} for rank in range(ranks)]

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..codecs import Sign
 from ..core import (
     Codec,
     Conversation,
@@ -71,20 +72,39 @@ class DataParallel(Strategy):
         }
 
     def before_update(self, replica: Replica, state: dict[str, State]) -> Talk:
-        gradients = {}
-        for name, p in replica.parameters.items():
+        used = {name: p.grad is not None for name, p in replica.parameters.items()}
+        for p in replica.parameters.values():
             if p.grad is None:  # unused on this rank; another may have used it
                 p.grad = torch.zeros_like(p)
-            gradients[name] = p.grad
-        return (yield from self.exchange(self.units(replica), gradients, replica.size, state))
+        gradients = {name: p.grad for name, p in replica.parameters.items() if p.grad is not None}
+        units, peers = self.units(replica), world(replica.size)
+        talks = [(peers, _converse(unit, gradients, state[unit.key])) for unit in units]
+        *outcomes, used_by_any = yield from together([*talks, (peers, _used_by_any(used, replica.size))])
+        for name, p in replica.parameters.items():
+            if not used_by_any[name]:  # an optimizer leaves it alone then, with its weight decay and momentum
+                p.grad = None
+        unused = [unit for unit in units if not any(used_by_any[name] for name in unit.names)]
+        outcome = _outcome(units, outcomes, state)
+        return outcome._replace(state=outcome.state | {unit.key: state[unit.key] for unit in unused})
 
     def exchange(
         self, units: Collection[Unit], gradients: Mapping[str, Tensor], size: int, state: dict[str, State]
     ) -> Talk:
         """Reduce the gradients of these units in place. Returns an Outcome, with the state of all units."""
-        outcomes = yield from together((world(size), _converse(unit, gradients, state[unit.key])) for unit in units)
-        states = {unit.key: new for unit, (new, _) in zip(units, outcomes, strict=True)}
-        return Outcome(state | states, tuple(lost for _, lost in outcomes if lost))
+        talks = ((world(size), _converse(unit, gradients, state[unit.key])) for unit in units)
+        return _outcome(units, (yield from together(talks)), state)
+
+
+def _outcome(units: Collection[Unit], outcomes: list[tuple[State, Lost | None]], state: dict[str, State]) -> Outcome:
+    states = {unit.key: new for unit, (new, _) in zip(units, outcomes, strict=True)}
+    return Outcome(state | states, tuple(lost for _, lost in outcomes if lost))
+
+
+def _used_by_any(used: dict[str, bool], size: int) -> Generator[Message, Reply[Tensor], dict[str, bool]]:
+    """Which parameters got a gradient on any rank, at a bit each."""
+    reply = yield Message(torch.tensor([1.0 if here else -1.0 for here in used.values()]), Sign())
+    nobody = -1 + 1 / size  # the mean of what all say is below this only if all say -1
+    return dict(zip(used, (mean > nobody for mean in reply.reduced.tolist()), strict=True))
 
 
 def _converse(

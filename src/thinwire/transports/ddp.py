@@ -1,5 +1,6 @@
 """The hook that a DDP module keeps for life: DDP takes one and never gives it back, so its content changes instead."""
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ class BucketHook:
 
     def __init__(self, ddp: DistributedDataParallel) -> None:
         self.exchange: Callable[[Any], Future[Tensor]] | None = None
-        self.group = ddp.process_group
+        self.ddp = weakref.ref(ddp)  # which holds this hook where Python's collector cannot see it
         try:
             ddp.register_comm_hook(None, self.hook)
         except RuntimeError as error:
@@ -34,5 +35,7 @@ class BucketHook:
     def hook(self, _: Any, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]  # DDP checks this
         if self.exchange is not None:
             return self.exchange(bucket)
-        averaged: Future[Tensor] = allreduce_hook(self.group, bucket)
+        ddp = self.ddp()
+        assert ddp is not None, "whoever calls a hook has it"
+        averaged: Future[Tensor] = allreduce_hook(ddp.process_group, bucket)
         return averaged

@@ -30,10 +30,15 @@ class Worker:
         if not self._closed:
             self.submit(lambda: None).result()
 
+    def stop(self) -> None:
+        """End when what is queued is done."""
+        if not self._closed:
+            self._closed = True
+            self._jobs.put(None)
+
     def close(self) -> None:
         """Finish what is queued, then end."""
-        self._closed = True
-        self._jobs.put(None)
+        self.stop()
         self._thread.join()
 
     def _work(self) -> None:
