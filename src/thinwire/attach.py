@@ -65,41 +65,44 @@ def attach(
     What is remembered of a gradient that is not finite stays as it was.
     `group` is the torch.distributed group to speak in (a DDP model brings its own).
     """
-    strategy = strategy_of(method)
-    ddp = getattr(model, "_orig_mod", model)  # torch.compile(DDP(model))
-    if isinstance(ddp, DistributedDataParallel):
-        return _attach_ddp(ddp, strategy, optimizer, on_nonfinite, group)
-    if optimizer is None:
-        raise ValueError("a model that is not wrapped in DistributedDataParallel needs attach(..., optimizer=...)")
-    return _attach_optimizer(model, strategy, optimizer, on_nonfinite, group)
+    base = getattr(model, "_orig_mod", model)  # torch.compile(DDP(model))
+    ddp = base if isinstance(base, DistributedDataParallel) else None
+    problem: ValueError | None = None
+    try:
+        check_on_nonfinite(on_nonfinite)
+        strategy = strategy_of(method)
+        replica = _checked_ddp(ddp, strategy, optimizer, group) if ddp else _checked_plain(model, optimizer)
+        _warn_without_effect(strategy, replica)
+    except ValueError as error:
+        problem = error
+    transport = _transport(model, ddp.process_group if ddp else group, problem)
+    if problem is None:
+        problem = _misplaced_server(strategy, transport.size)
+    _raise_everywhere(transport, problem)
+
+    session = Session(replica._replace(rank=transport.rank, size=transport.size), strategy, transport, on_nonfinite)
+    if ddp:
+        hook = BucketHook.of(ddp)
+        hook.exchange = Buckets(ddp, session, strategy).exchange  # type: ignore[arg-type]  # checked above
+        return Handle(session, lambda: setattr(hook, "exchange", None))
+    transport.broadcast([*model.parameters(), *model.buffers()])
+    return Handle(session, Updates(session, optimizer, model).remove)  # type: ignore[arg-type]  # checked above
 
 
-def _attach_ddp(
-    ddp: DistributedDataParallel,
-    strategy: Strategy,
-    optimizer: Optimizer | None,
-    on_nonfinite: str,
-    group: Any,
-) -> Handle:
+def _checked_ddp(ddp: DistributedDataParallel, strategy: Strategy, optimizer: Optimizer | None, group: Any) -> Replica:
     if optimizer is not None or group is not None:
         raise ValueError("a DDP model brings its own hook and group: leave out optimizer= and group=")
     if not isinstance(strategy, DataParallel):
         raise ValueError(f"{strategy!r} does not average gradients; DDP does nothing else, so attach the plain module")
-    hook = BucketHook.of(ddp)
-    if hook.exchange is not None:
+    if BucketHook.of(ddp).exchange is not None:
         raise ValueError("thinwire is attached to this model already; call detach() on the first handle")
-    session = _session(replica_of(ddp.module), strategy, on_nonfinite, ddp.process_group)
-    hook.exchange = Buckets(ddp, session, strategy).exchange
-
-    def detach() -> None:
-        hook.exchange = None
-
-    return Handle(session, detach)
+    ignored: set[str] = getattr(ddp, "parameters_to_ignore", set())
+    return replica_of(ddp.module, only=[p for name, p in ddp.module.named_parameters() if name not in ignored])
 
 
-def _attach_optimizer(
-    model: nn.Module, strategy: Strategy, optimizer: Optimizer, on_nonfinite: str, group: Any
-) -> Handle:
+def _checked_plain(model: nn.Module, optimizer: Optimizer | None) -> Replica:
+    if optimizer is None:
+        raise ValueError("a model that is not wrapped in DistributedDataParallel needs attach(..., optimizer=...)")
     trained = [p for settings in optimizer.param_groups for p in settings["params"] if p.requires_grad]
     known = {id(p) for p in model.parameters()}
     strangers = sum(id(p) not in known for p in trained)
@@ -107,20 +110,30 @@ def _attach_optimizer(
         raise ValueError(f"the optimizer holds {strangers} parameters that the model does not have")
     if is_attached(optimizer):
         raise ValueError("thinwire is attached to this optimizer already; call detach() on the first handle")
-    session = _session(replica_of(model, only=trained), strategy, on_nonfinite, group)
-    session.transport.broadcast([*model.parameters(), *model.buffers()])
-    updates = Updates(session, optimizer, model)
-    return Handle(session, updates.remove)
+    return replica_of(model, only=trained)
 
 
-def _session(replica: Replica, strategy: Strategy, on_nonfinite: str, group: Any) -> Session:
-    check_on_nonfinite(on_nonfinite)
-    _warn_without_effect(strategy, replica)
-    transport = Collectives(group, next(iter(replica.parameters.values())).device)
+def _transport(model: nn.Module, group: Any, problem: ValueError | None) -> Collectives:
+    try:
+        return Collectives(group, next((p.device for p in model.parameters()), None))
+    except RuntimeError as error:  # there is nobody to tell
+        raise problem or error from None
+
+
+def _misplaced_server(strategy: Strategy, ranks: int) -> ValueError | None:
     for part in parts_of(strategy):
-        if isinstance(part, Server) and part.at >= transport.size:
-            raise ValueError(f"{part!r} is at rank {part.at}, but there are only {transport.size} ranks")
-    return Session(replica._replace(rank=transport.rank, size=transport.size), strategy, transport, on_nonfinite)
+        if isinstance(part, Server) and part.at >= ranks:
+            return ValueError(f"{part!r} is at rank {part.at}, but there are only {ranks} ranks")
+    return None
+
+
+def _raise_everywhere(transport: Collectives, problem: ValueError | None) -> None:
+    """If a rank cannot go on, let none of them: the others would wait for it."""
+    problems = [told.decode().strip() for told in transport.gather(str(problem or "").encode())]
+    rank = next((r for r, told in enumerate(problems) if told), None)
+    if rank is not None:
+        transport.close()
+        raise problem or ValueError(f"rank {rank} cannot attach: {problems[rank]}")
 
 
 def _warn_without_effect(strategy: Strategy, replica: Replica) -> None:
@@ -128,10 +141,10 @@ def _warn_without_effect(strategy: Strategy, replica: Replica) -> None:
     for part in parts_of(strategy):
         for case in part.cases if isinstance(part, Choose) else ():
             if not any(case.matches(parameter) for parameter in parameters_of(replica)):
-                warnings.warn(f"{case!r} matches no parameter of this model", stacklevel=5)
+                warnings.warn(f"{case!r} matches no parameter of this model", stacklevel=3)
     if not isinstance(strategy, DataParallel) or strategy.reducer in (Average(), Average().codec):
         return
     if all(unit.reducer == Average() for unit in strategy.units(replica)):
         warnings.warn(
-            f"{notation_of(strategy)} has no effect: every parameter of this model is sent as it is", stacklevel=5
+            f"{notation_of(strategy)} has no effect: every parameter of this model is sent as it is", stacklevel=3
         )

@@ -56,34 +56,54 @@ class Buckets:
         self.step = Step(self.units)
 
     def exchange(self, bucket: Any) -> Future[Tensor]:
-        if not getattr(self.ddp(), "_divide_by_initial_world_size", True):
-            raise ValueError("Join(divide_by_initial_world_size=False) is not supported: thinwire divides by all ranks")
         if bucket.index() == 0:
             self.step = Step(self.units)
         step, buffer = self.step, bucket.buffer()
-        gradients = dict(zip((self.names[id(p)] for p in bucket.parameters()), bucket.gradients(), strict=True))
+        named = [
+            (self.names.get(id(p)), gradient)
+            for p, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
+        ]
+        gradients = {name: gradient for name, gradient in named if name}
         future: Future[Tensor] = Future(devices=[buffer.device] if buffer.is_cuda else [])
         step.waiting.append((bucket, future, set(gradients)))
         ready, computed = step.take(gradients), _computed(buffer)
+        step.error = step.error or self._problem(bucket, unknown=len(named) - len(gradients))
         self.session.count(buffer.nbytes)
-        self.session.worker.submit(lambda: self._talk(step, ready, computed))
-        if bucket.is_last():
+        last = bucket.is_last()
+        self.session.worker.submit(lambda: self._talk(step, ready, computed, last))
+        if last:
             self._when_given_back(step)
         return future
 
-    def _talk(self, step: Step, ready: list[Unit], computed: Callable[[], None]) -> None:
+    def _problem(self, bucket: Any, unknown: int) -> ValueError | None:
+        """What is wrong with a bucket, if anything is. It is the same on every rank, so all of them stop talking."""
+        if not getattr(self.ddp(), "_divide_by_initial_world_size", True):
+            return ValueError(
+                "Join(divide_by_initial_world_size=False) is not supported: thinwire divides by all ranks"
+            )
+        if unknown:
+            return ValueError(
+                f"DDP reduces {unknown} parameters that were frozen when thinwire was attached; freeze them before DDP "
+                "is made, or attach before they are frozen"
+            )
+        if bucket.is_last() and self.step.awaited:
+            names = ", ".join(name for unit in self.step.awaited.values() for name in unit.names[:1])
+            return ValueError(f"DDP does not reduce every parameter that thinwire was attached for, such as {names}")
+        return None
+
+    def _talk(self, step: Step, ready: list[Unit], computed: Callable[[], None], last: bool) -> None:
         """Runs on the worker."""
-        computed()
         session = self.session
-        if not step.talked:
-            session.begin_step()
         try:
+            computed()
+            if not step.talked:
+                session.begin_step()
             if ready and not step.error:
                 talk = self.strategy.exchange(ready, step.arrived, session.replica.size, session.state)
                 session.hold(talk, step.arrived.__getitem__)
         except BaseException as error:  # DDP gets its buckets back and stays whole; then the step raises
             step.error = error
-        step.talked |= {name for unit in ready for name in unit.names}
+        step.talked |= step.arrived.keys() if last else {name for unit in ready for name in unit.names}
         step.give_back()
 
     def _when_given_back(self, step: Step) -> None:

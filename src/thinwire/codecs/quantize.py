@@ -37,19 +37,24 @@ class Quantize(Codec):
     def encode(self, parts: Parts, seed: int) -> Parts:
         x, *below = parts
         flat = x.flatten().to(working(x.dtype))
-        blocks = pad(flat, (0, -flat.numel() % self.block)).view(-1, self.block)
+        blocks = _in_blocks(flat, self.block)
         scale = blocks.abs().amax(1).div_(self.levels).clamp_min_(torch.finfo(flat.dtype).tiny)
-        steps = (blocks / scale[:, None]).flatten()[: flat.numel()]
-        steps = (steps + _noise(flat, seed)).floor_() if self.stochastic else steps.round_()
-        codes = (steps.clamp_(-self.levels, self.levels) + self.levels).to(torch.uint8)
+        steps = (blocks / scale[:, None]).view(-1)[: flat.numel()]
+        steps = steps.add_(_noise(flat, seed)).floor_() if self.stochastic else steps.round_()
+        codes = steps.clamp_(-self.levels, self.levels).add_(self.levels).to(torch.uint8)
         return pack(codes, self.bits), scale, outline(x), *below
 
     def decode(self, parts: Parts, seed: int) -> Parts:
         packed, scale, like, *below = parts
         check_parts(like, packed, scale)
         codes = unpack(packed, like.numel(), self.bits).to(scale.dtype).sub_(self.levels)
-        blocks = pad(codes, (0, -codes.numel() % self.block)).view(-1, self.block).mul_(scale[:, None])
-        return blocks.flatten()[: like.numel()].to(like.dtype).view(like.shape), *below
+        blocks = _in_blocks(codes, self.block).mul_(scale[:, None])
+        return blocks.view(-1)[: like.numel()].to(like.dtype).view(like.shape), *below
+
+
+def _in_blocks(flat: Tensor, block: int) -> Tensor:
+    rest = -flat.numel() % block
+    return (pad(flat, (0, rest)) if rest else flat).view(-1, block)
 
 
 def _noise(x: Tensor, seed: int) -> Tensor:

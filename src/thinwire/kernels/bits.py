@@ -27,6 +27,8 @@ def pack(codes: Tensor, width: int) -> Tensor:
     Within a field, byte j holds elements j, j + m, j + 2m, ...: whole rows are shifted and joined at once,
     and a byte-wise entropy coder still sees whole symbols.
     """
+    if width == 8:
+        return codes.to(torch.uint8)
     planes = []
     for bits, shift in _fields(width):
         field = ((codes >> shift) & (2**bits - 1)).to(torch.uint8)
@@ -44,6 +46,8 @@ def pack(codes: Tensor, width: int) -> Tensor:
 
 def unpack(packed: Tensor, count: int, width: int) -> Tensor:
     """The `count` integers that `pack` packed: uint8 up to 8 bits, int64 above."""
+    if width == 8:
+        return packed[:count]
     dtype = torch.uint8 if width <= 8 else torch.int64
     codes = torch.zeros(count, dtype=dtype, device=packed.device)
     start = 0

@@ -25,6 +25,7 @@ class DemoError(RuntimeError):
 
 def run(folder: Path, console: Console, ranks: int = RANKS, steps: int = STEPS) -> dict[str, Run]:
     """Train with each method in real processes; saves a run each, the picture and the page, returns the runs."""
+    report.check_drawing()
     methods = {name: repr(METHODS[name].reducer) for name in NAMES}
     plan = {"methods": methods, "steps": steps, "seed": SEED, "folder": str(folder)}
     console.print(

@@ -3,6 +3,7 @@
 import base64
 import html
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,16 @@ def write(runs: dict[str, Run], folder: Path, command: str) -> None:
     (folder / "report.html").write_text(page(runs, folder / PICTURE, command))
 
 
+def check_drawing() -> None:
+    """Say what is missing before anything is run."""
+    if find_spec("matplotlib") is None:
+        raise ValueError("the picture needs matplotlib: pip install 'thinwire[lab]'")
+
+
 def draw(runs: dict[str, Run], path: Path) -> None:
     """Loss against what one rank has said so far, a line a method."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise ValueError("drawing needs matplotlib: pip install 'thinwire[lab]'") from None
+    import matplotlib
+
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -34,7 +34,8 @@ class Run:
     def save(self, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "run.json"
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        first = {"schema": self.schema, "version": self.version, "commit": self.commit}
+        path.write_text(json.dumps(first | asdict(self), indent=1) + "\n")
         return path
 
     @classmethod

@@ -11,7 +11,7 @@ import thinwire
 from thinwire.lab import models
 
 DISTINCT = 4  # ranks with gradients of their own; further ranks repeat them, as sizes hardly depend on the values
-BUCKET_BYTES = 25 * 2**20  # of gradients that are exchanged together, as in DDP
+BUCKET_BYTES = 100 * 2**20  # of gradients that are exchanged together, over all ranks: they share this memory
 LINKS = {"10 Mbit/s": 10e6, "100 Mbit/s": 100e6, "1 Gbit/s": 1e9, "10 Gbit/s": 10e9}  # bits a second
 FUSED = "small ones"  # the kind of tensors that share a conversation
 
@@ -92,7 +92,7 @@ class Sizer:
         nbytes = 0
         for unit in units:
             size = sum(self.replica.parameters[name].nbytes for name in unit.names)
-            if bucket and nbytes + size > BUCKET_BYTES:
+            if bucket and nbytes + size > BUCKET_BYTES / self.ranks:
                 yield bucket
                 bucket, nbytes = [], 0
             bucket.append(unit)

@@ -31,11 +31,12 @@ def check(name: str, rank: int, least_ratio: float, codec: Codec) -> None:
         raise ValueError(f"{name} takes a codec, not {codec!r}")
 
 
-def first_factor(like: Tensor, rank: int, seed: int) -> Tensor:
-    """A random factor that is the same on every rank."""
+def first_factors(like: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Random factors, left and right, that are the same on every rank."""
     rows, columns = matrix_shape(like.shape)
-    noise = torch.randn(min(rank, rows, columns), columns, generator=torch.Generator().manual_seed(seed))
-    return noise.to(like.device, working(like.dtype))
+    generator = torch.Generator().manual_seed(seed)
+    right, left = (torch.randn(min(rank, rows, columns), size, generator=generator) for size in (columns, rows))
+    return left.to(like.device, working(like.dtype)), right.to(like.device, working(like.dtype))
 
 
 def as_matrix(x: Tensor) -> Tensor:
@@ -48,6 +49,15 @@ def aligned(x: Tensor) -> Tensor:
     Where a gradient lies depends on DDP's buckets, where a reply lies on what else is said in the round.
     """
     return x if x.is_contiguous() and x.data_ptr() % 64 == 0 else x.clone(memory_format=torch.contiguous_format)
+
+
+def renewed(factor: Tensor, last: Tensor) -> Tensor:
+    """The factor to go on from: each row at size 1, so that products neither vanish nor overflow as steps go by.
+
+    A row of zeros would stay zero for good, so there the last one is kept.
+    """
+    size = factor.abs().amax(1, keepdim=True)
+    return aligned(torch.where(size > 0, factor / size.clamp_min(torch.finfo(factor.dtype).tiny), last))
 
 
 def orthonormal(factor: Tensor) -> Tensor:

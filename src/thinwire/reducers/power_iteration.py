@@ -9,7 +9,7 @@ from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
 from ..kernels.product import Product
 from .average import STRIDE, Average
-from .low_rank import aligned, as_matrix, check, first_factor, orthonormal, pays
+from .low_rank import as_matrix, check, first_factors, orthonormal, pays, renewed
 
 
 class PowerState(NamedTuple):
@@ -45,8 +45,7 @@ class PowerIteration(Reducer):
         return self if pays(parameter.like.shape, self.rank, self.least_ratio, factors) else Average()
 
     def init(self, like: Tensor, seed: int) -> PowerState:
-        right = first_factor(like, self.rank, seed)
-        left = right.new_zeros(len(right), like.shape[0])
+        left, right = first_factors(like, self.rank, seed)
         return PowerState(left, right, from_left=False, seed=seed)
 
     def reduce(self, x: Tensor, state: PowerState) -> Conversation:
@@ -61,7 +60,8 @@ class PowerIteration(Reducer):
             image = yield Message(basis @ (left_over if from_left else left_over.T), self.codec, state.seed)
             factors = [(basis, side) if from_left else (side, basis) for side in image]
             pieces.append(Reply(*(Product(left, right, left_over) for left, right in factors)))
-            left, right = (state.left, aligned(image.reduced)) if from_left else (aligned(image.reduced), state.right)
+            new = renewed(image.reduced, state.right if from_left else state.left)
+            left, right = (state.left, new) if from_left else (new, state.right)
             state = PowerState(left, right, not from_left, state.seed + STRIDE)
         reduced, sent = (_joined(products, x) for products in zip(*pieces, strict=True))
         return Reply(reduced, sent), state

@@ -7,7 +7,7 @@ from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
 from ..kernels.product import Product
 from .average import STRIDE, Average
-from .low_rank import aligned, as_matrix, check, first_factor, orthonormal, pays
+from .low_rank import as_matrix, check, first_factors, orthonormal, pays, renewed
 
 
 class PowerSGDState(NamedTuple):
@@ -37,7 +37,7 @@ class PowerSGD(Reducer):
         return self if pays(parameter.like.shape, self.rank, self.least_ratio) else Average()
 
     def init(self, like: Tensor, seed: int) -> PowerSGDState:
-        return PowerSGDState(first_factor(like, self.rank, seed), seed)
+        return PowerSGDState(first_factors(like, self.rank, seed)[1], seed)
 
     def reduce(self, x: Tensor, state: PowerSGDState) -> Conversation:
         matrix = as_matrix(x)
@@ -45,4 +45,4 @@ class PowerSGD(Reducer):
         basis = orthonormal(left.reduced)
         right = yield Message(basis @ matrix, self.codec, state.seed + STRIDE)
         reply = Reply(Product(basis, right.reduced, x), Product(basis, right.sent, x))
-        return reply, PowerSGDState(aligned(right.reduced), state.seed + 2 * STRIDE)
+        return reply, PowerSGDState(renewed(right.reduced, state.right), state.seed + 2 * STRIDE)

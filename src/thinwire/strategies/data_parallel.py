@@ -79,7 +79,7 @@ class DataParallel(Strategy):
         gradients = {name: p.grad for name, p in replica.parameters.items() if p.grad is not None}
         units, peers = self.units(replica), world(replica.size)
         talks = [(peers, _converse(unit, gradients, state[unit.key])) for unit in units]
-        *outcomes, used_by_any = yield from together([*talks, (peers, _used_by_any(used, replica.size))])
+        *outcomes, used_by_any = yield from together([*talks, (peers, _used_by_any(used, replica))])
         for name, p in replica.parameters.items():
             if not used_by_any[name]:  # an optimizer leaves it alone then, with its weight decay and momentum
                 p.grad = None
@@ -100,10 +100,11 @@ def _outcome(units: Collection[Unit], outcomes: list[tuple[State, Lost | None]],
     return Outcome(state | states, tuple(lost for _, lost in outcomes if lost))
 
 
-def _used_by_any(used: dict[str, bool], size: int) -> Generator[Message, Reply[Tensor], dict[str, bool]]:
+def _used_by_any(used: dict[str, bool], replica: Replica) -> Generator[Message, Reply[Tensor], dict[str, bool]]:
     """Which parameters got a gradient on any rank, at a bit each."""
-    reply = yield Message(torch.tensor([1.0 if here else -1.0 for here in used.values()]), Sign())
-    nobody = -1 + 1 / size  # the mean of what all say is below this only if all say -1
+    device = next(iter(replica.parameters.values())).device
+    reply = yield Message(torch.tensor([1.0 if here else -1.0 for here in used.values()], device=device), Sign())
+    nobody = -1 + 1 / replica.size  # the mean of what all say is below this only if all say -1
     return dict(zip(used, (mean > nobody for mean in reply.reduced.tolist()), strict=True))
 
 

@@ -29,8 +29,8 @@ class Collectives:
                 "thinwire needs torch.distributed: launch the script with torchrun and call "
                 "torch.distributed.init_process_group() first"
             )
-        ranks = tuple(dist.get_process_group_ranks(group))
-        self._group, self._closed = _own_group(ranks, _timeout(group)), False
+        self._kind = _kind(group)
+        self._group, self._closed = _own_group(self._kind), False
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.device = device or torch.device("cpu")  # where messages are sent from and received to
         self.meter = Meter()
@@ -90,32 +90,42 @@ class Collectives:
         """Leave the group to the next one who speaks to the same ranks."""
         if self._group() is not None and not self._closed:
             self._closed = True
-            _idle.append((tuple(dist.get_process_group_ranks(self.group)), self._group))
+            _idle.setdefault(self._kind, []).append(self._group)
 
 
 # A group that torch still holds: a strong reference would keep its threads alive past destroy_process_group(), and they
 # abort the process when it exits.
 GroupRef = weakref.ref[dist.ProcessGroup]
+Kind = tuple[tuple[int, ...], str, timedelta | None]  # ranks, backend, how long it waits
 
 # Groups that were made for thinwire and are not in use. They are kept: torch gives a new group of the same ranks the
 # name of one that was destroyed, and finds that one's old addresses under it.
-_idle: list[tuple[tuple[int, ...], GroupRef]] = []
+_idle: dict[Kind, list[GroupRef]] = {}
+
+
+def _kind(group: dist.ProcessGroup | None) -> Kind:
+    return tuple(dist.get_process_group_ranks(group)), dist.get_backend(group), _timeout(group)
 
 
 def _timeout(group: dist.ProcessGroup | None) -> timedelta | None:
-    """How long the user's group waits, if it tells."""
+    """How long the user's group waits, if it tells: torch has no public name for it."""
     try:
-        waits: timedelta = (group or dist.group.WORLD)._get_backend(torch.device("cpu")).options._timeout  # type: ignore[union-attr]  # no public name
+        backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
+        waits: timedelta = backend.options._timeout
     except (AttributeError, RuntimeError):
         return None
     return waits
 
 
-def _own_group(ranks: tuple[int, ...], timeout: timedelta | None) -> GroupRef:
-    _idle[:] = [entry for entry in _idle if entry[1]() is not None]
-    for entry in _idle:
-        members, group = entry
-        if members == ranks:
-            _idle.remove(entry)
-            return group
-    return weakref.ref(dist.new_group(list(ranks), timeout=timeout, use_local_synchronization=True))
+def _own_group(kind: Kind) -> GroupRef:
+    ranks, backend, timeout = kind
+    alive = [reference for reference in _idle.pop(kind, []) if reference() is not None]
+    if alive:
+        # By name: ranks may have let go of theirs in different orders.
+        first, *others = sorted(alive, key=lambda reference: getattr(reference(), "group_name", ""))
+        _idle[kind] = others
+        return first
+    # A group of all ranks is named by a count that all of them share. For fewer, torch counts the groups that each rank
+    # is in, so its members must have joined as many.
+    some = len(ranks) < dist.get_world_size()
+    return weakref.ref(dist.new_group(list(ranks), backend=backend, timeout=timeout, use_local_synchronization=some))

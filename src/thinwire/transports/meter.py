@@ -30,6 +30,9 @@ class Meter:
 
     def load(self, numbers: dict[str, float]) -> None:
         """Go on counting from what `as_dict(prefix="")` gave."""
+        missing = {field.name for field in fields(self)} - numbers.keys()
+        if missing:
+            raise ValueError(f"the meter's {', '.join(sorted(missing))} cannot be gone on from")
         for field in fields(self):
             setattr(self, field.name, numbers[field.name])
 
