@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 import thinwire
-from thinwire import Message, Parameter, Peers, Reducer, Reply, Simulated, together, world
+from thinwire import DataParallel, Message, Parameter, Peers, Reducer, Replica, Reply, Simulated, together, world
+from thinwire.core import State, Talk
 from thinwire.lazy import dense
 from thinwire.states import plain
 
@@ -101,3 +102,9 @@ def same_states(a: Sequence[Any], b: Sequence[Any]) -> bool:
 
 def _bytes(x: Tensor) -> Tensor:
     return x.detach().contiguous().view(-1).view(torch.uint8)
+
+
+def exchanged(strategy: DataParallel, replica: Replica, state: dict[str, State]) -> Talk:
+    """What is said about the gradients of a replica alone, as under DDP."""
+    gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in replica.parameters.items()}
+    return strategy.exchange(strategy.units(replica), gradients, replica.size, state)

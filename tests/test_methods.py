@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.helpers import exchanged
 from thinwire import (
     Average,
     DataParallel,
@@ -75,7 +76,7 @@ def metered(name: str, ranks: int) -> tuple[float, float, int]:
             generator = torch.Generator().manual_seed(10 * step + replica.rank)
             for p in replica.parameters.values():
                 p.grad = torch.randn(p.shape, generator=generator)
-        outcomes = transport.run([strategy.before_update(r, s) for r, s in zip(replicas, states, strict=True)])
+        outcomes = transport.run([exchanged(strategy, r, s) for r, s in zip(replicas, states, strict=True)])
         states = [outcome.state for outcome in outcomes]
     payload = max(meter.payload_bytes for meter in transport.meters) / steps
     link = max(meter.link_bytes for meter in transport.meters) / steps

@@ -10,7 +10,7 @@ from torch import Tensor
 from thinwire import Average, DataParallel, Feedback, PowerIteration, RandomK, Simulated, replica_of
 from thinwire.states import plain, restored
 
-from ..helpers import by_rank, parameter, random, same_bits, started, step
+from ..helpers import by_rank, exchanged, parameter, random, same_bits, started, step
 from .test_power_sgd import distance, low_rank, repeated, resnet18, trained
 
 
@@ -142,7 +142,7 @@ def test_two_steps_of_resnet18_say_what_powersgd_says_in_one() -> None:
     strategy = DataParallel(PowerIteration(1))
     state = strategy.init(replica)
     for _ in range(2):
-        (outcome,) = transport.run([strategy.before_update(replica, state)])
+        (outcome,) = transport.run([exchanged(strategy, replica, state)])
         state = outcome.state
     vectors = 9_610  # floats of biases and norms, which are sent as they are in every step
     assert transport.meters[0].payload_bytes == 4 * (45_935 + vectors)
