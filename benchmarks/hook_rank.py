@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import thinwire
-from benchmarks.hook import METHODS
+from benchmarks.hook import METHODS, PLAIN
 from benchmarks.timing import interleaved
 
 WIDTH, LAYERS, BATCH, REPEATS = 2500, 4, 8, 8
@@ -29,7 +29,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     data = torch.randn(BATCH, WIDTH)
-    models = {"nothing": model()}
+    models = {"nothing": model(), PLAIN: model()}
     models["nothing"].register_comm_hook(None, nothing)
     for name in METHODS:
         models[name] = model()
