@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -80,6 +81,7 @@ def attach(
         problem = _misplaced_server(strategy, transport.size)
     _raise_everywhere(transport, problem)
 
+    _warn_of_unlike_machines(transport, strategy, replica)
     session = Session(replica._replace(rank=transport.rank, size=transport.size), strategy, transport, on_nonfinite)
     if ddp:
         hook = BucketHook.of(ddp)
@@ -134,6 +136,18 @@ def _raise_everywhere(transport: Collectives, problem: ValueError | None) -> Non
     if rank is not None:
         transport.close()
         raise problem or ValueError(f"rank {rank} cannot attach: {problems[rank]}")
+
+
+def _warn_of_unlike_machines(transport: Collectives, strategy: Strategy, replica: Replica) -> None:
+    """Low-rank methods factorise on every rank, and arithmetic that differs in the last bit makes replicas drift."""
+    here = f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
+    machines = [told.decode() for told in transport.gather(here.encode())]
+    low_rank = isinstance(strategy, DataParallel) and any(unit.reducer.shaped for unit in strategy.units(replica))
+    if low_rank and len(set(machines)) > 1:
+        warnings.warn(
+            f"the ranks do not compute alike, so their replicas may drift apart: {'; '.join(sorted(set(machines)))}",
+            stacklevel=3,
+        )
 
 
 def _warn_without_effect(strategy: Strategy, replica: Replica) -> None:

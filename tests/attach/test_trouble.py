@@ -1,5 +1,7 @@
 """What goes wrong on one rank, or between DDP and thinwire, is told; nobody waits for what will not come."""
 
+import warnings
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -130,6 +132,25 @@ def test_the_own_group_speaks_like_the_one_it_is_made_for() -> None:
     assert all(all(result) for result in run(own_groups))
 
 
+def warned_of_threads(method: str) -> list[str]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2 if is_last() else 1)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            thinwire.attach(DistributedDataParallel(classifier()), method).detach()
+    finally:
+        torch.set_num_threads(threads)
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize(("method", "expected"), [("powersgd", 1), ("topk", 0)])
+def test_ranks_that_do_not_compute_alike_are_told_so_where_it_matters(method: str, expected: int) -> None:
+    for told in run(warned_of_threads, method):
+        assert len(told) == expected
+        assert all("2 threads" in text and "1 threads" in text for text in told)
+
+
 class Layer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -140,8 +161,6 @@ class Layer(nn.Module):
 
 
 def warned_of(method: thinwire.Codec) -> list[str]:
-    import warnings
-
     ddp = DistributedDataParallel(Layer())
     handle = thinwire.attach(ddp, method)
     with warnings.catch_warnings(record=True) as caught:
@@ -155,6 +174,6 @@ def warned_of(method: thinwire.Codec) -> list[str]:
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("method", [thinwire.TopK(1.0), thinwire.Nonzero()], ids=repr)
 def test_a_method_that_says_as_much_as_dense_is_told_so_even_if_its_payload_is_the_gradient(method, ranks) -> None:
-    for warnings in run(warned_of, method, ranks=ranks):
-        assert len(warnings) == 1
-        assert "saves nothing" in warnings[0]
+    for told in run(warned_of, method, ranks=ranks):
+        assert len(told) == 1
+        assert "saves nothing" in told[0]
