@@ -1,7 +1,7 @@
 """Where thinwire meets a training script: DDP's communication hook, or an optimizer's hooks."""
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -18,8 +18,9 @@ from .strategies.data_parallel import DataParallel, Unit
 class Step:
     """What has happened in one backward pass."""
 
-    def __init__(self, units: tuple[Unit, ...]) -> None:
-        self.awaited = {unit.key: unit for unit in units}  # not yet complete
+    def __init__(self, units: Mapping[str, Unit]) -> None:
+        self.units = units  # by the name of each of their parameters
+        self.awaited = {unit.key: len(unit.names) for unit in units.values()}  # how many of its gradients
         self.arrived: dict[str, Tensor] = {}  # gradients, by name
         self.talked: set[str] = set()  # names whose gradients are reduced
         self.waiting: list[tuple[Any, Future[Tensor], set[str]]] = []  # buckets not yet given back to DDP
@@ -28,9 +29,12 @@ class Step:
     def take(self, gradients: dict[str, Tensor]) -> list[Unit]:
         """Note gradients that have arrived; returns the units that are complete with them."""
         self.arrived |= gradients
-        ready = [unit for unit in self.awaited.values() if all(name in self.arrived for name in unit.names)]
-        for unit in ready:
-            del self.awaited[unit.key]
+        ready = []
+        for unit in (self.units[name] for name in gradients):
+            self.awaited[unit.key] -= 1
+            if not self.awaited[unit.key]:
+                del self.awaited[unit.key]
+                ready.append(unit)
         return ready
 
     def give_back(self) -> None:
@@ -52,7 +56,7 @@ class Buckets:
         # DDP holds its hook, and so this, where Python's collector cannot see it: a model must not hold itself alive.
         self.ddp, self.session, self.strategy = weakref.ref(ddp), session, strategy
         self.names = {id(p): name for name, p in session.replica.parameters.items()}
-        self.units = strategy.units(session.replica)
+        self.units = {name: unit for unit in strategy.units(session.replica) for name in unit.names}
         self.step = Step(self.units)
 
     def exchange(self, bucket: Any) -> Future[Tensor]:
@@ -87,8 +91,8 @@ class Buckets:
                 "is made, or attach before they are frozen"
             )
         if bucket.is_last() and self.step.awaited:
-            names = ", ".join(name for unit in self.step.awaited.values() for name in unit.names[:1])
-            return ValueError(f"DDP does not reduce every parameter that thinwire was attached for, such as {names}")
+            names = ", ".join(name for name in self.units if name not in self.step.arrived)
+            return ValueError(f"DDP does not reduce these parameters, for which thinwire was attached: {names}")
         return None
 
     def _talk(self, step: Step, ready: list[Unit], computed: Callable[[], None], last: bool) -> None:
