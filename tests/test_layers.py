@@ -32,7 +32,7 @@ LAYERS: dict[str, set[str]] = {
     "replica": {"core"},
     "notation": {"described", "core", "codecs", "reducers", "strategies"},
     "methods": {"core", "codecs", "reducers", "strategies", "notation"},
-    "session": {"version", "core", "states", "transports", "reducers", "notation", "methods"},
+    "session": {"version", "core", "states", "transports", "reducers", "strategies", "methods"},
     "hooks": {"core", "strategies", "session"},
     "attach": {"core", "transports", "reducers", "strategies", "replica", "notation", "methods", "session", "hooks"},
     "__init__": {

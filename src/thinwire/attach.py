@@ -72,18 +72,21 @@ def attach(
     try:
         check_on_nonfinite(on_nonfinite)
         strategy = strategy_of(method)
-        replica = _checked_ddp(ddp, strategy, optimizer, group) if ddp else _checked_plain(model, optimizer)
+        if ddp is not None:
+            replica = _checked_ddp(ddp, strategy, optimizer, group)
+        else:
+            replica = _checked_plain(model, optimizer)
         _warn_without_effect(strategy, replica)
     except ValueError as error:
         problem = error
-    transport = _transport(model, ddp.process_group if ddp else group, problem)
+    transport = _transport(model, group if ddp is None else ddp.process_group, problem)
     if problem is None:
         problem = _misplaced_server(strategy, transport.size)
     _raise_everywhere(transport, problem)
 
     _warn_of_unlike_machines(transport, strategy, replica)
     session = Session(replica._replace(rank=transport.rank, size=transport.size), strategy, transport, on_nonfinite)
-    if ddp:
+    if ddp is not None:
         hook = BucketHook.of(ddp)
         hook.exchange = Buckets(ddp, session, strategy).exchange  # type: ignore[arg-type]  # checked above
         return Handle(session, lambda: setattr(hook, "exchange", None))

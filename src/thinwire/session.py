@@ -10,10 +10,10 @@ from typing import Any
 from torch import Tensor
 
 from .core import Lost, Outcome, Replica, Strategy, Talk
-from .methods import notation_of, strategy_of
-from .notation import parts_of
-from .reducers import After
+from .methods import notation_of
+from .reducers import After, Average
 from .states import plain, restored
+from .strategies import DataParallel
 from .transports import Collectives, Worker
 from .version import __version__
 
@@ -41,13 +41,9 @@ class Session:
     """Runs a strategy's talks on the queue of this rank, and keeps what it remembers."""
 
     def __init__(self, replica: Replica, strategy: Strategy, transport: Collectives, on_nonfinite: str) -> None:
-        self.replica, self.strategy, self.transport, self.on_nonfinite = (
-            replica,
-            strategy,
-            transport,
-            on_nonfinite,
-        )
-        self.meter = transport.meter
+        self.replica, self.strategy = replica, strategy
+        self.transport, self.meter = transport, transport.meter
+        self.on_nonfinite = on_nonfinite
         self._agree()
         self.state = strategy.init(replica)
         self.worker = Worker()
@@ -56,8 +52,8 @@ class Session:
         self._broken: BaseException | None = None
         self._at_last_step = self._counted()
         self._warned = False
-        self._may_be_dense = any(isinstance(part, After) for part in parts_of(strategy)) or strategy == strategy_of(
-            "dense"
+        self._may_be_dense = isinstance(strategy, DataParallel) and all(
+            unit.reducer == Average() or isinstance(unit.reducer, After) for unit in strategy.units(replica)
         )
 
     def begin_step(self) -> None:
