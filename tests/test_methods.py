@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+import thinwire
 from tests.helpers import exchanged
 from thinwire import (
     Average,
@@ -154,3 +155,17 @@ def test_a_name_that_is_a_notation_too_would_be_ambiguous() -> None:
     for name in METHODS:
         with pytest.raises(NotationError):
             parse(name)
+
+
+def test_a_short_name_has_its_other_forms_too() -> None:
+    assert (
+        repr(thinwire.sharded("topk"))
+        == "Feedback(Sharded(Chain(TopK(0.01), Cast('float16')), Chain(TopK(0.01), Cast('float16'))))"
+    )
+    assert repr(thinwire.gathered("int8")) == "Feedback(Average(Quantize(8)))"
+    assert thinwire.settled("After(3, TopK(0.1))") == TopK(0.1)
+
+
+def test_the_name_of_a_class_alone_is_told_to_need_its_settings() -> None:
+    with pytest.raises(ValueError, match=r"TopK\(\.\.\.\)"):
+        strategy_of("TopK")

@@ -16,7 +16,7 @@ from .core import (
     Strategy,
     together,
 )
-from .methods import strategy_of
+from .methods import gathered, settled, sharded, strategy_of
 from .notation import NotationError, parse
 from .reducers import (
     After,
@@ -28,9 +28,6 @@ from .reducers import (
     Server,
     Sharded,
     When,
-    gathered,
-    settled,
-    sharded,
 )
 from .replica import replica_of
 from .session import NonFiniteError

@@ -72,10 +72,7 @@ def attach(
     try:
         check_on_nonfinite(on_nonfinite)
         strategy = strategy_of(method)
-        if ddp is not None:
-            replica = _checked_ddp(ddp, strategy, optimizer, group)
-        else:
-            replica = _checked_plain(model, optimizer)
+        replica = _checked_plain(model, optimizer) if ddp is None else _checked_ddp(ddp, strategy, optimizer, group)
         _warn_without_effect(strategy, replica)
     except ValueError as error:
         problem = error

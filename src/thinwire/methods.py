@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from .codecs import Cast, Chain, Entropy, Quantize, RandomK, Sign, Ternary, TopK
 from .core import Codec, Reducer, Strategy
-from .notation import parse
-from .reducers import Average, Choose, Feedback, PowerIteration, PowerSGD, Server, Sharded, When
+from .notation import parse, vocabulary
+from .reducers import Average, Choose, Feedback, PowerIteration, PowerSGD, Server, Sharded, When, forms
 from .strategies import DataParallel
 
 
@@ -81,15 +81,28 @@ METHODS: dict[str, Method] = {
 }
 
 
-def strategy_of(method: str | Codec | Reducer | Strategy) -> Strategy:
+Said = str | Codec | Reducer | Strategy  # a method, as people say it
+
+
+def strategy_of(method: Said) -> Strategy:
     """The strategy that an object, its notation or a short name stands for."""
-    if isinstance(method, str):
-        method = METHODS[method].reducer if method in METHODS else _parsed(method)
-    if isinstance(method, Strategy):
-        return method
-    if isinstance(method, Codec | Reducer):
-        return DataParallel(method)
-    raise ValueError(f"a method is a codec, a reducer, a strategy, its notation or a short name, not {method!r}")
+    method = _built(method)
+    return method if isinstance(method, Strategy) else DataParallel(method)
+
+
+def sharded(method: Said) -> Codec | Reducer | Strategy:
+    """The form in which every rank serves one shard: what a node carries stays flat as ranks are added."""
+    return forms.sharded(_built(method))
+
+
+def gathered(method: Said) -> Codec | Reducer | Strategy:
+    """The form in which every rank hears every other's whole message: one round, for few ranks."""
+    return forms.gathered(_built(method))
+
+
+def settled(method: Said) -> Codec | Reducer | Strategy:
+    """What a method becomes after its warm-up steps."""
+    return forms.settled(_built(method))
 
 
 def notation_of(strategy: Strategy) -> str:
@@ -98,10 +111,20 @@ def notation_of(strategy: Strategy) -> str:
     return repr(strategy.reducer) if plain else repr(strategy)  # type: ignore[attr-defined]  # it is DataParallel then
 
 
+def _built(method: Said) -> Codec | Reducer | Strategy:
+    if isinstance(method, str):
+        return METHODS[method].reducer if method in METHODS else _parsed(method)
+    if isinstance(method, Codec | Reducer | Strategy):
+        return method
+    raise ValueError(f"a method is a codec, a reducer, a strategy, its notation or a short name, not {method!r}")
+
+
 def _parsed(text: str) -> Codec | Reducer | Strategy:
     if text.replace("-", "").replace("_", "").isalnum():
-        near = difflib.get_close_matches(text, METHODS, n=1)
+        near = difflib.get_close_matches(text.lower(), METHODS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(METHODS)}"
+        if text in vocabulary():
+            hint = f"with its settings: {text}(...)"
         raise ValueError(f"unknown method {text!r} ({hint})")
     built = parse(text)
     if not isinstance(built, Codec | Reducer | Strategy):

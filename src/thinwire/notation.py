@@ -50,6 +50,8 @@ class NotationError(ValueError):
 def parse(text: str) -> Any:
     """Build what `text` describes: calls of known names with literals, and nothing else."""
     text = text.strip()
+    if not text:
+        raise NotationError("not a notation: it is empty; 'thinwire methods' lists what there is", text, 1, 0, 1)
     length = len("".join(text.split()))
     if length > LONGEST:
         raise ValueError(f"a notation of {length} characters; at most {LONGEST} are read")
@@ -79,13 +81,18 @@ class _Builder:
                 return tuple(map(self.build, elements))
             case ast.Name(id=name) if name in self.known:
                 raise NotationError.at(f"{name} needs brackets: {name}(...)", self.text, node)
+            case ast.Name(id=name):
+                raise NotationError.at(
+                    f"{name!r} is no name of a codec or reducer; words stand in quotes", self.text, node
+                )
         raise NotationError.at("only known names, numbers, strings and tuples may stand here", self.text, node)
 
     def _call(self, node: ast.Call, function: ast.Name) -> Any:
         cls = self.known.get(function.id)
         if cls is None:
-            near = difflib.get_close_matches(function.id, self.known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(self.known))}"
+            by_lower = {name.lower(): name for name in self.known}
+            near = difflib.get_close_matches(function.id.lower(), by_lower, n=1, cutoff=0.5)
+            hint = f"did you mean {by_lower[near[0]]}?" if near else f"known: {', '.join(sorted(self.known))}"
             raise NotationError.at(f"unknown name {function.id!r} ({hint})", self.text, function)
         keywords = {}
         for keyword in node.keywords:
@@ -99,4 +106,6 @@ class _Builder:
             raise
         except (TypeError, ValueError) as error:
             problem = str(error).replace(f"{function.id}.__init__()", function.id)
+            if "not supported between" in problem:  # a comparison within the constructor
+                problem = f"{function.id} cannot take {', '.join(map(repr, (*arguments, *keywords.values())))}"
             raise NotationError.at(problem, self.text, node) from None

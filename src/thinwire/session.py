@@ -147,7 +147,8 @@ class Session:
             raise NonFiniteError(
                 f"NaN or infinity in the gradient of {shown}, on "
                 f"{'this' if here else 'another'} rank (this is rank {self.transport.rank}, step {self.meter.steps}). "
-                "What thinwire remembers is as it was before. attach(..., on_nonfinite='skip') drops such messages"
+                "What thinwire remembers is as it was before. attach(..., on_nonfinite='skip') drops such messages, "
+                "'pass' leaves them to a gradient scaler"
             )
         self.meter.skipped += len(lost)
         self._thrown_away = self.on_nonfinite == "pass"  # whoever sees the NaN will not make this step

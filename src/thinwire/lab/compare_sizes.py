@@ -42,11 +42,11 @@ class Comparison:
 
         by_form = plain_table(title="Time on the wire at least, per step")
         by_form.add_column("", no_wrap=True)
-        for column in ("payload", "link", *LINKS):
+        for column in ("link", "less", *LINKS):
             by_form.add_column(column, justify="right", no_wrap=True)
         for name, size in self.forms.items():
             times = [_duration(seconds) for seconds in size.seconds().values()]
-            by_form.add_row(name, human(size.payload), human(size.link), *times)
+            by_form.add_row(name, human(size.link), f"{self.forms['dense'].link / size.link:.1f}x", *times)
         return Group(by_kind, "", by_form)
 
 

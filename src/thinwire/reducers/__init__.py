@@ -4,7 +4,6 @@ from .after import After
 from .average import Average, as_reducer
 from .choose import Choose, When
 from .feedback import Feedback
-from .forms import gathered, settled, sharded
 from .power_iteration import PowerIteration
 from .power_sgd import PowerSGD
 from .server import Server
@@ -21,7 +20,4 @@ __all__ = [
     "Sharded",
     "When",
     "as_reducer",
-    "gathered",
-    "settled",
-    "sharded",
 ]
