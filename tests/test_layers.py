@@ -20,19 +20,20 @@ LAYERS: dict[str, set[str]] = {
     "precision": set(),
     "described": set(),
     "lazy": set(),
+    "outcome": set(),
     "states": set(),
-    "core": {"described", "lazy"},
+    "core": {"described", "lazy", "outcome"},
     "topologies": {"core"},
     "payload": {"core"},
     "kernels": {"core"},
     "codecs": {"precision", "core", "kernels"},
     "transports": {"precision", "core", "payload"},
     "reducers": {"precision", "described", "lazy", "states", "core", "kernels", "codecs"},
-    "strategies": {"precision", "lazy", "core", "topologies", "codecs", "reducers"},
+    "strategies": {"precision", "lazy", "outcome", "core", "topologies", "codecs", "reducers"},
     "replica": {"core"},
     "notation": {"described", "core", "codecs", "reducers", "strategies"},
     "methods": {"core", "codecs", "reducers", "strategies", "notation"},
-    "session": {"version", "core", "states", "transports", "reducers", "strategies", "methods"},
+    "session": {"version", "outcome", "core", "states", "transports", "reducers", "strategies", "methods"},
     "hooks": {"core", "strategies", "session"},
     "attach": {"core", "transports", "reducers", "strategies", "replica", "notation", "methods", "session", "hooks"},
     "__init__": {
@@ -157,7 +158,7 @@ def is_foreign(module: str) -> bool:
 
 
 def test_the_core_fits_on_a_page() -> None:
-    assert len((ROOT / "core.py").read_text().splitlines()) <= 170
+    assert len((ROOT / "core.py").read_text().splitlines()) <= 160
 
 
 @pytest.mark.parametrize("module", [m for m in sources() if layer_of(m) not in ("transports", *STARTS_PROCESSES)])

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from .described import Described
 from .lazy import Lazy
+from .outcome import Outcome
 
 Parts = tuple[Tensor, ...]  # the signal on top, side information below; a meta tensor is an outline: a shape, no bytes
 State = Any  # tensors, numbers and tuples of them: what a checkpoint holds
@@ -137,18 +138,6 @@ class Replica(NamedTuple):
     kinds: Mapping[str, str]
     rank: int
     size: int
-
-
-class Lost(NamedTuple):
-    """A message that counts for nothing, because some rank's tensor was not finite."""
-
-    names: tuple[str, ...]  # of the parameters it was about
-    here: tuple[str, ...]  # those of them that are not finite on this rank
-
-
-class Outcome(NamedTuple):
-    state: State
-    lost: tuple[Lost, ...] = ()
 
 
 class Strategy(Described, ABC):

@@ -9,8 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
-from .core import Lost, Outcome, Replica, Strategy, Talk
+from .core import Replica, Strategy, Talk
 from .methods import notation_of
+from .outcome import Lost, Outcome
 from .reducers import After, Average
 from .states import plain, restored
 from .strategies import DataParallel

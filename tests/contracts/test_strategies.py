@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from thinwire import Replica, Simulated, Strategy, replica_of
-from thinwire.core import Outcome
+from thinwire.outcome import Outcome
 from thinwire.states import plain, restored
 
 from ..helpers import random, same_bits, same_states

@@ -11,9 +11,7 @@ from ..codecs import Sign
 from ..core import (
     Codec,
     Conversation,
-    Lost,
     Message,
-    Outcome,
     Parameter,
     Reducer,
     Replica,
@@ -25,6 +23,7 @@ from ..core import (
     together,
 )
 from ..lazy import Lazy, copy_, dense
+from ..outcome import Lost, Outcome
 from ..precision import working
 from ..reducers import as_reducer
 from ..topologies import world

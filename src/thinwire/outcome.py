@@ -1,0 +1,15 @@
+"""What comes of a strategy's talk."""
+
+from typing import Any, NamedTuple
+
+
+class Lost(NamedTuple):
+    """A message that counts for nothing, because some rank's tensor was not finite."""
+
+    names: tuple[str, ...]  # of the parameters it was about
+    here: tuple[str, ...]  # those of them that are not finite on this rank
+
+
+class Outcome(NamedTuple):
+    state: Any  # the strategy's, to go on from
+    lost: tuple[Lost, ...] = ()
