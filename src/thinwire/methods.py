@@ -25,12 +25,12 @@ METHODS: dict[str, Method] = {
             Average(),
             "The baseline: full precision, as DDP does it. When the wire is not the problem.",
         ),
-        Method("fp16", Average(Cast("float16")), "Half the bytes at no visible loss. The first thing to try."),
+        Method("fp16", Average(Cast("float16")), "Half the bytes, rounded to 11 bits. The first thing to try."),
         Method("bf16", Average(Cast("bfloat16")), "As fp16, for gradients of very different sizes."),
         Method(
             "int8",
             Feedback(Sharded(Quantize(8), Quantize(8))),
-            "A quarter of the bytes, flat as ranks are added. Safe on any model.",
+            "A quarter of the bytes, flat as ranks are added. When half is not enough.",
         ),
         Method(
             "int4",
@@ -45,7 +45,7 @@ METHODS: dict[str, Method] = {
         Method(
             "sign",
             Choose(When(Feedback(Sign()), min_dim=2)),
-            "One bit an entry. For few ranks; needs a warm learning rate and patience.",
+            "One bit an entry. For few ranks; converges slower.",
         ),
         Method(
             "topk",
@@ -65,7 +65,7 @@ METHODS: dict[str, Method] = {
         Method(
             "powersgd",
             Feedback(PowerSGD(4)),
-            "Two thin factors per matrix. The best all-rounder on thin links, flat as ranks are added.",
+            "Two thin factors per matrix, flat as ranks are added. For thin links and models of large matrices.",
         ),
         Method(
             "powersgd-half",
