@@ -63,31 +63,30 @@ class Buckets:
         if bucket.index() == 0:
             self.step = Step(self.units)
         step, buffer = self.step, bucket.buffer()
-        named = [
-            (self.names.get(id(p)), gradient)
-            for p, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
-        ]
+        named = [(self.names.get(id(p)), g) for p, g in zip(bucket.parameters(), bucket.gradients(), strict=True)]
         gradients = {name: gradient for name, gradient in named if name}
         future: Future[Tensor] = Future(devices=[buffer.device] if buffer.is_cuda else [])
         step.waiting.append((bucket, future, set(gradients)))
         ready, computed = step.take(gradients), _computed(buffer)
-        step.error = step.error or self._problem(bucket, unknown=len(named) - len(gradients))
+        problem, last = self._problem(bucket), bucket.is_last()
         self.session.count(buffer.nbytes)
-        last = bucket.is_last()
-        self.session.worker.submit(lambda: self._talk(step, ready, computed, last))
+        self.session.worker.submit(lambda: self._talk(step, ready, computed, problem, last))
         if last:
             self._when_given_back(step)
         return future
 
-    def _problem(self, bucket: Any, unknown: int) -> ValueError | None:
-        """What is wrong with a bucket, if anything is. It is the same on every rank, so all of them stop talking."""
+    def _problem(self, bucket: Any) -> ValueError | None:
+        """What is wrong with a bucket, if anything is: the same on every rank, so all stop talking at this bucket."""
         if not getattr(self.ddp(), "_divide_by_initial_world_size", True):
             return ValueError(
                 "Join(divide_by_initial_world_size=False) is not supported: thinwire divides by all ranks"
             )
-        if unknown:
+        unknown = {id(p) for p in bucket.parameters()} - self.names.keys()
+        ddp = self.ddp()
+        if unknown and ddp is not None:
+            names = ", ".join(name for name, p in ddp.module.named_parameters() if id(p) in unknown)
             return ValueError(
-                f"DDP reduces {unknown} parameters that were frozen when thinwire was attached; freeze them before DDP "
+                f"DDP reduces parameters that were frozen when thinwire was attached: {names}. Freeze them before DDP "
                 "is made, or attach before they are frozen"
             )
         if bucket.is_last() and self.step.awaited:
@@ -95,9 +94,13 @@ class Buckets:
             return ValueError(f"DDP does not reduce these parameters, for which thinwire was attached: {names}")
         return None
 
-    def _talk(self, step: Step, ready: list[Unit], computed: Callable[[], None], last: bool) -> None:
+    def _talk(
+        self, step: Step, ready: list[Unit], computed: Callable[[], None], problem: ValueError | None, last: bool
+    ) -> None:
         """Runs on the worker."""
         session = self.session
+        # Only now: earlier buckets may still be in the queue here and be talked about already on another rank.
+        step.error = step.error or problem
         try:
             computed()
             if not step.talked:

@@ -12,7 +12,7 @@ import thinwire
 from thinwire.transports import Collectives
 
 from .processes import run
-from .training import all_same, classifier, loss_of, parameters, refusal, sgd, train
+from .training import TINY_BUCKETS, all_same, classifier, loss_of, parameters, refusal, sgd, train
 
 
 def is_last() -> bool:
@@ -84,17 +84,19 @@ def test_parameters_that_ddp_ignores_are_left_to_the_script() -> None:
     assert all_same(run(trained_with_ignored))
 
 
-def trained_with_frozen() -> tuple[str, str]:
-    ddp = DistributedDataParallel(classifier(), find_unused_parameters=True)
+def trained_with_frozen(bucket_cap_mb: float | None) -> tuple[str, str]:
+    ddp = DistributedDataParallel(classifier(), find_unused_parameters=True, bucket_cap_mb=bucket_cap_mb)
     ddp.module[0].bias.requires_grad_(False)
     thinwire.attach(ddp, "topk")
     return refusal(lambda: loss_of(ddp, 0).backward())
 
 
-def test_a_parameter_frozen_between_ddp_and_attach_is_named_as_the_trouble() -> None:
-    for kind, text in run(trained_with_frozen):
+@pytest.mark.parametrize("bucket_cap_mb", [None, TINY_BUCKETS])
+def test_a_parameter_frozen_between_ddp_and_attach_is_named_as_the_trouble(bucket_cap_mb: float | None) -> None:
+    for kind, text in run(trained_with_frozen, bucket_cap_mb):
         assert kind == "ValueError"
         assert "frozen" in text
+        assert "0.bias" in text
 
 
 def trained_after_an_error() -> list[tuple[str, str]]:
