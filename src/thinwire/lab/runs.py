@@ -26,7 +26,20 @@ class Run:
     ratio: float  # dense / payload
     seconds: dict[str, float]  # total, compute, encode, exchange, decode
     history: list[dict[str, float]]  # step, loss, payload_bytes, seconds
-    link: str | None = None  # the link that was emulated, if any
+    evaluations: list[dict[str, float]] = field(default_factory=list)  # step, payload_bytes, seconds, and the metrics
+    label: str = ""  # what the user called the method
+    metric: str = "test_accuracy"  # the one of the metrics that runs are compared by
+    better: str = "higher"  # or "lower"
+    link: str | None = None  # the link between the ranks, if not the machine's own
+    modelled: bool = False  # the time on the link was computed from bytes, not measured
+    kinds: dict[str, dict[str, float]] = field(default_factory=dict)  # per kind of layer: tensors, elements, bytes a step
+    parameters: int = 0
+    batch: int = 0  # examples a step, over all ranks
+    budget: str = ""
+    shards: str = "iid"
+    machine: dict[str, str] = field(default_factory=dict)
+    command: str = ""  # repeats the run
+    warnings: list[str] = field(default_factory=list)
     schema: int = SCHEMA
     version: str = thinwire.__version__
     commit: str | None = field(default_factory=lambda: commit())

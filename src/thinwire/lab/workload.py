@@ -1,0 +1,78 @@
+"""What a task is to the lab: data, a model, how to train it and how to judge it. Yours can be one (docs/workloads.md)."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+
+EVALUATION_BATCH = 250
+
+
+class Split(Protocol):
+    """Examples, by number."""
+
+    @property
+    def labels(self) -> Tensor | None:
+        """The class of each example, by which ranks can get skewed shares; None where examples have no class."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, chosen: Tensor, generator: Generator | None) -> tuple[Tensor, Tensor]:
+        """The inputs and targets of these examples; augmented if there is a generator to draw from."""
+
+
+class Budget(NamedTuple):
+    """How much of a task to do."""
+
+    epochs: float
+    training: int | None = None  # examples to use; None: all
+    test: int | None = None
+
+
+class Workload(ABC):
+    """A task to train, the same for every method and any number of ranks."""
+
+    batch: int  # examples a step, over all ranks
+    budgets: Mapping[str, Budget]  # "small" takes minutes on two cores, "full" is the paper's
+    metric: str = "test_accuracy"  # what methods are compared by: one of those that `evaluate` gives
+    better: str = "higher"  # or "lower"
+
+    @abstractmethod
+    def load(self, folder: Path | None) -> tuple[Split, Split]:
+        """The training and the test data, from the folder that the user keeps data sets in."""
+
+    @abstractmethod
+    def model(self) -> nn.Module:
+        """A new model; its weights come from torch's global generator, which the lab seeds."""
+
+    @abstractmethod
+    def optimizer(self, model: nn.Module) -> Optimizer: ...
+
+    def schedule(self, optimizer: Optimizer, steps: int) -> LRScheduler:
+        """How the learning rate goes over so many steps; constant, if not said otherwise."""
+        return LambdaLR(optimizer, lambda _: 1.0)
+
+    def loss(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+        """The mean loss of a batch: cross-entropy, if not said otherwise; classes are in the second dimension."""
+        return F.cross_entropy(model(inputs), targets)
+
+    def adjust(self, model: nn.Module) -> None:
+        """Called between the exchange of gradients and the optimizer's step: the place to clip them."""
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, test: Split, examples: int) -> dict[str, float]:
+        """Judge a model (in eval mode) by the first so many test examples: accuracy and loss, if not said otherwise."""
+        right, loss, counted = 0, 0.0, 0
+        for chosen in torch.arange(examples).split(EVALUATION_BATCH):
+            inputs, targets = test.batch(chosen, None)
+            scores = model(inputs)
+            right += int((scores.argmax(1) == targets).sum())
+            loss += float(F.cross_entropy(scores, targets, reduction="sum"))
+            counted += targets.numel()
+        return {"test_accuracy": right / counted, "test_loss": loss / counted}
