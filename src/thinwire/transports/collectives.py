@@ -57,17 +57,22 @@ class Collectives:
 
     def deliver(self, post: Post) -> dict[int, Tensor]:
         """Send what goes out and wait for what comes in, to and from all ranks at once."""
+        # Starting with the next rank, so that not all ranks speak to the same one first.
+        outgoing, incoming = (
+            sorted(some, key=lambda r: (r - self.rank) % self.size) for some in (post.outgoing, post.incoming)
+        )
         heard = {
-            r: post.into[r] if r in post.into else torch.empty(nbytes, dtype=torch.uint8, device=self.device)
-            for r, nbytes in post.incoming.items()
+            r: post.into[r] if r in post.into else torch.empty(post.incoming[r], dtype=torch.uint8, device=self.device)
+            for r in incoming
         }
-        sends = [
-            dist.P2POp(dist.isend, buffer.contiguous(), group=self.group, group_peer=r)
-            for r, buffer in post.outgoing.items()
-        ]
         receives = [dist.P2POp(dist.irecv, buffer, group=self.group, group_peer=r) for r, buffer in heard.items()]
+        sends = [
+            dist.P2POp(dist.isend, post.outgoing[r].contiguous(), group=self.group, group_peer=r) for r in outgoing
+        ]
         if sends or receives:
-            for work in dist.batch_isend_irecv(sends + receives):
+            # Receives first: gloo asks for what it is to receive on the connection that it sends on, and a request
+            # that waits behind a long message makes the two directions take turns.
+            for work in dist.batch_isend_irecv(receives + sends):
                 work.wait()
         return heard
 
