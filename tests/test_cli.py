@@ -4,8 +4,10 @@ import sys
 
 import pytest
 
+from tests.lab.tasks import called
 from thinwire import parse
 from thinwire.cli import main
+from thinwire.lab.workloads import WORKLOADS
 from thinwire.methods import METHODS
 
 
@@ -38,6 +40,16 @@ def test_size_prints_the_same_figures_as_text_and_as_json(capsys):
         (["size", "Feedback(TopKK(0.1))", "--model", "lenet"], "^^^^^"),
         (["size", "TopK(7)", "--model", "lenet"], "between 0 and 1"),
         (["size", "topk", "--model", "lenet", "--ranks", "1"], "2 ranks or more"),
+        (["train", "--method", "topk", "--out", "nowhere"], "needs a workload"),
+        (["train", "--workload", "digits-cnn", "--out", "nowhere"], "needs a method"),
+        (["train", "--workload", "digits-cnn", "--method", "topk"], "needs a folder to go to: --out"),
+        (["train", "--workload", "digit-cnn", "--method", "topk", "--out", "nowhere"], "did you mean 'digits-cnn'"),
+        (["train", "--workload", "digits-cnn", "--method", "topkk", "--out", "nowhere"], "did you mean 'topk'"),
+        (["train", "--file", "nowhere.toml"], "nowhere.toml cannot be read"),
+        (["compare", "--workload", "digits-cnn", "--out", "nowhere"], "needs methods"),
+        (["report", "nowhere"], "no runs in nowhere"),
+        (["link", "check", "wet string"], "'wet string' is not a link"),
+        (["scale", "topk", "--model", "resnet5"], "did you mean 'resnet50'"),
     ],
 )
 def test_mistakes_are_answered_with_one_clear_message(capsys, arguments, expected):
@@ -52,3 +64,101 @@ def test_mistakes_are_answered_with_one_clear_message(capsys, arguments, expecte
 def test_python_dash_m_runs_the_same_command():
     ran = subprocess.run([sys.executable, "-m", "thinwire", "--version"], capture_output=True, text=True, check=True)
     assert ran.stdout.startswith("thinwire ")
+
+
+TRAINING = ["--ranks", "2", "--transport", "simulated", "--steps", "3"]
+
+
+def test_train_saves_a_run_and_tells_it(tmp_path, capsys):
+    arguments = ["train", "--workload", called("Tiny"), "--method", "topk", *TRAINING, "--out", str(tmp_path)]
+    assert main([*arguments, "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)
+    assert told == json.loads((tmp_path / "run.json").read_text())
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "topk" in shown
+    assert f"{told['ratio']:.1f}x" in shown
+
+
+def test_a_run_is_repeated_from_the_file_that_it_left(tmp_path, capsys):
+    first, again, longer = (tmp_path / name for name in ("first", "again", "longer"))
+    assert main(["train", "--workload", called("Tiny"), "--method", "topk", *TRAINING, "--out", str(first)]) == 0
+    file = str(first / "run.toml")
+    assert main(["train", "--file", file, "--out", str(again), "--quiet"]) == 0
+    assert main(["train", "--file", file, "--out", str(longer), "--quiet", "--epochs", "1"]) == 0
+    runs = [json.loads((folder / "run.json").read_text()) for folder in (first, again, longer)]
+    assert [p["loss"] for p in runs[0]["history"]] == [p["loss"] for p in runs[1]["history"]]
+    assert [run["steps"] for run in runs] == [3, 3, 10]
+
+
+def test_compare_takes_everything_from_a_run_file_and_reports(tmp_path, capsys):
+    out = tmp_path / "out"
+    file = tmp_path / "comparison.toml"
+    settings = {
+        "workload": called("Tiny"),
+        "methods": ["dense", "Feedback(TopK(0.1))"],
+        "seeds": 2,
+        "ranks": 2,
+        "transport": "simulated",
+        "steps": 3,
+        "out": str(out),
+        "quiet": True,
+    }
+    file.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()))
+    assert main(["compare", "--file", str(file)]) == 0
+    assert capsys.readouterr().out == ""
+    assert len(list(out.rglob("run.json"))) == 4
+    page = out / "report.html"
+    before = page.read_text()
+    page.unlink()
+    assert main(["report", str(out), "--target", "0.5"]) == 0
+    assert page.exists()
+    assert page.read_text() != before, "another target"
+
+
+def test_a_disk_that_is_full_is_one_message_and_leaves_finished_runs(tmp_path):
+    def limited(limit, method):
+        arguments = [
+            "train",
+            "--workload",
+            called("Tiny"),
+            "--method",
+            method,
+            *TRAINING,
+            "--out",
+            str(tmp_path / method),
+        ]
+        script = f"""
+import resource, sys
+from thinwire.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+sys.exit(main({arguments!r}))
+"""
+        return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+    assert limited(10**6, "fp16").returncode == 0
+    ran = limited(1000, "topk")  # as much as the notes before a run take, and less than the run
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("thinwire: ")
+    assert "File too large; runs that were finished are kept" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert not list((tmp_path / "topk").glob("run.json*"))
+    assert json.loads((tmp_path / "fp16" / "run.json").read_text())["label"] == "fp16"
+
+
+def test_workloads_lists_every_task(capsys):
+    assert main(["workloads", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out).keys() == WORKLOADS.keys()
+    assert main(["workloads"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in WORKLOADS)
+
+
+def test_scale_tells_of_growing_worlds(tmp_path, capsys):
+    arguments = ["scale", "topk", "--model", "lenet", "--ranks", "2..8", "--link", "100mbit"]
+    picture = tmp_path / "scale.png"
+    assert main([*arguments, "--json", "--out", str(picture)]) == 0
+    assert json.loads(capsys.readouterr().out)
+    assert picture.stat().st_size > 1000
+    assert main(arguments) == 0
+    assert "8" in capsys.readouterr().out

@@ -53,7 +53,9 @@ class Comparison:
 def compare(method: str, model: str, ranks: int, steps: int) -> Comparison:
     """Measure a method on a model, and what it would be in its other form."""
     strategy = thinwire.strategy_of(method)
-    sizer = Sizer(model, ranks, steps)
+    if ranks < 2:
+        raise ValueError(f"sizes are compared on 2 ranks or more, not {ranks}")
+    sizer = Sizer.of_model(model, ranks, steps)
     kinds = sizer.measure(strategy)
     forms = {"this method": total(kinds)}
     for name, other in (("sharded", thinwire.sharded(strategy)), ("gathered", thinwire.gathered(strategy))):

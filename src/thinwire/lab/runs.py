@@ -32,7 +32,9 @@ class Run:
     better: str = "higher"  # or "lower"
     link: str | None = None  # the link between the ranks, if not the machine's own
     modelled: bool = False  # the time on the link was computed from bytes, not measured
-    kinds: dict[str, dict[str, float]] = field(default_factory=dict)  # per kind of layer: tensors, elements, bytes a step
+    kinds: dict[str, dict[str, float]] = field(
+        default_factory=dict
+    )  # per kind of layer: tensors, elements, bytes a step
     parameters: int = 0
     batch: int = 0  # examples a step, over all ranks
     budget: str = ""
@@ -48,7 +50,13 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "run.json"
         first = {"schema": self.schema, "version": self.version, "commit": self.commit}
-        path.write_text(json.dumps(first | asdict(self), indent=1) + "\n")
+        # Under another name at first: a full disk or a kill leaves a whole run or none.
+        unfinished = path.with_suffix(".unfinished")
+        try:
+            unfinished.write_text(json.dumps(first | asdict(self), indent=1) + "\n")
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
         return path
 
     @classmethod

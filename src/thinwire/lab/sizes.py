@@ -45,23 +45,36 @@ def total(kinds: dict[str, Size]) -> Size:
     )
 
 
-class Sizer:
-    """Measures methods on the gradients of one model, from random data."""
+def gradients_of(replica: thinwire.Replica) -> dict[str, Tensor]:
+    """A copy of the gradients that a backward pass has left; zeros where it left none."""
+    return {
+        name: torch.zeros_like(p) if p.grad is None else p.grad.detach().clone()
+        for name, p in replica.parameters.items()
+    }
 
-    def __init__(self, model: str, ranks: int, steps: int) -> None:
-        if ranks < 2 or steps < 1:
-            raise ValueError(f"sizes are measured on 2 ranks or more and 1 step or more, not {ranks} and {steps}")
+
+class Sizer:
+    """Measures methods on the gradients of one model."""
+
+    def __init__(self, replica: thinwire.Replica, gradients: list[dict[str, Tensor]], ranks: int, steps: int) -> None:
+        if ranks < 1 or steps < 1:
+            raise ValueError(f"sizes are measured on 1 rank or more and 1 step or more, not {ranks} and {steps}")
+        self.replica, self.gradients = replica, gradients  # by rank; where there are fewer, they are repeated
         self.ranks, self.steps = ranks, steps
-        described = models.named(model)
+
+    @classmethod
+    def of_model(cls, name: str, ranks: int, steps: int) -> "Sizer":
+        """For a model known by name, with gradients from random data."""
+        described = models.named(name)
         torch.manual_seed(0)
         module = described.build()
-        self.replica = thinwire.replica_of(module, size=ranks)
-        self.gradients: list[dict[str, Tensor]] = []
+        replica = thinwire.replica_of(module, size=ranks)
+        gradients = []
         for seed in range(min(ranks, DISTINCT)):
             module.zero_grad()
             described.loss(module, seed).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            gradients = {name: p.grad for name, p in self.replica.parameters.items()}
-            self.gradients.append({name: g.detach().clone() for name, g in gradients.items() if g is not None})
+            gradients.append(gradients_of(replica))
+        return cls(replica, gradients, ranks, steps)
 
     def measure(self, method: str | thinwire.Codec | thinwire.Reducer | thinwire.Strategy) -> dict[str, Size]:
         """What a method says in a step after its warm-up, by kind of layer."""

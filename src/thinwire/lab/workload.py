@@ -1,4 +1,4 @@
-"""What a task is to the lab: data, a model, how to train it and how to judge it. Yours can be one (docs/workloads.md)."""
+"""What a task is to the lab: data, a model, how to train it and how to judge it (docs/workloads.md)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -62,14 +62,14 @@ class Workload(ABC):
         """The mean loss of a batch: cross-entropy, if not said otherwise; classes are in the second dimension."""
         return F.cross_entropy(model(inputs), targets)
 
-    def adjust(self, model: nn.Module) -> None:
+    def adjust(self, model: nn.Module) -> None:  # noqa: B027  # most tasks have nothing to do here
         """Called between the exchange of gradients and the optimizer's step: the place to clip them."""
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, test: Split, examples: int) -> dict[str, float]:
         """Judge a model (in eval mode) by the first so many test examples: accuracy and loss, if not said otherwise."""
         right, loss, counted = 0, 0.0, 0
-        for chosen in torch.arange(examples).split(EVALUATION_BATCH):
+        for chosen in torch.split(torch.arange(examples), EVALUATION_BATCH):
             inputs, targets = test.batch(chosen, None)
             scores = model(inputs)
             right += int((scores.argmax(1) == targets).sum())

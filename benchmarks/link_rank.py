@@ -1,0 +1,80 @@
+"""What torchrun starts on each rank of the links' benchmark: the median seconds of a step, by what is attached."""
+
+import json
+import sys
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+import thinwire
+from thinwire.lab import links
+
+ONE_BUCKET = 4000  # MB; torch's PowerSGD hook fails on gloo with several buckets
+BATCH, WIDTH = 8, 4096
+
+
+def network() -> nn.Module:
+    """25 million parameters, quick to compute with: what it costs is its exchange."""
+    return nn.Sequential(nn.Linear(1024, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1000))
+
+
+def attached(name: str) -> DistributedDataParallel:
+    torch.manual_seed(0)
+    model = DistributedDataParallel(network(), bucket_cap_mb=ONE_BUCKET if name == "torch PowerSGD hook" else None)
+    match name:
+        case "fp32 DDP":
+            pass
+        case "torch fp16 hook":
+            model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        case "torch PowerSGD hook":
+            state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2)
+            model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        case _:
+            thinwire.attach(model, name)
+    return model
+
+
+def step_of(model: DistributedDataParallel) -> Callable[[], None]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    inputs = torch.randn(BATCH, 1024, generator=torch.Generator().manual_seed(dist.get_rank()))
+
+    def step() -> None:
+        loss: Tensor = model(inputs).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def main() -> None:
+    names, steps = json.loads(sys.argv[1])
+    torch.set_num_threads(1)
+    store, rank, size = next(dist.rendezvous("env://"))
+    links.enter(rank)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    seconds = {}
+    for name in names:
+        step = step_of(attached(name))
+        for _ in range(3):  # DDP rebuilds its buckets, torch's PowerSGD starts, all memory is touched
+            step()
+        times = []
+        for _ in range(steps):
+            dist.barrier()
+            start = perf_counter()
+            step()
+            times.append(perf_counter() - start)
+        seconds[name] = median(times)
+    if rank == 0:
+        print(json.dumps(seconds), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

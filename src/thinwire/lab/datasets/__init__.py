@@ -1,0 +1,20 @@
+"""Data sets, read from the folder that the user keeps them in."""
+
+import os
+from pathlib import Path
+
+__all__ = ["folder"]
+
+
+def folder(explicit: Path | None) -> Path | None:
+    """The folder with data sets: the given one, else that of THINWIRE_DATA, else None."""
+    told = os.environ.get("THINWIRE_DATA")
+    if explicit is not None:
+        found, source = explicit.expanduser(), f"--data {explicit}"
+    elif told:
+        found, source = Path(told).expanduser(), f"THINWIRE_DATA={told}"
+    else:
+        return None
+    if not found.is_dir():
+        raise ValueError(f"{source} is not a folder")
+    return found

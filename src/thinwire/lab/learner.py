@@ -1,0 +1,105 @@
+"""One rank's share of a task: its model, its examples and its optimizer, whatever is between the ranks."""
+
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from thinwire.lab import workloads
+from thinwire.lab.plan import Plan, PlanError
+from thinwire.lab.sharding import batches, shards
+from thinwire.lab.workload import Split, Workload
+
+
+@dataclass(frozen=True)
+class Task:
+    """A plan's workload with its data loaded."""
+
+    workload: Workload
+    training: Split
+    test: Split
+    shares: list[Tensor]  # the training examples of each rank, of those that the budget allows
+    test_examples: int
+    batch: int  # examples a step and rank
+    steps: int
+
+
+def task_of(plan: Plan) -> Task:
+    """Load what a plan needs; all that can be wrong with it is found here."""
+    workload = workloads.named(plan.workload)
+    training, test = workload.load(Path(plan.data) if plan.data else None)
+    if plan.budget not in workload.budgets:
+        raise PlanError(f"{plan.workload} has no budget {plan.budget!r}, only {', '.join(workload.budgets)}")
+    budget = workload.budgets[plan.budget]
+    count = min(budget.training or len(training), len(training))
+    order = torch.randperm(len(training), generator=torch.Generator().manual_seed(plan.seed))
+    batch = (plan.batch or workload.batch) // plan.ranks
+    if batch == 0:
+        raise PlanError(f"a batch of {plan.batch or workload.batch} cannot be divided among {plan.ranks} ranks")
+    examples = order[:count].sort().values
+    labels = None if training.labels is None else training.labels[examples]
+    epochs = plan.epochs or budget.epochs
+    steps = plan.steps or max(1, round(epochs * count / (batch * plan.ranks)))
+    return Task(
+        workload=workload,
+        training=training,
+        test=test,
+        shares=[examples[share] for share in shards(labels, count, plan.ranks, plan.shards, plan.seed)],
+        test_examples=min(budget.test or len(test), len(test)),
+        batch=batch,
+        steps=steps,
+    )
+
+
+class Learner:
+    """Makes gradients from its own examples, and steps when they have been exchanged."""
+
+    def __init__(self, plan: Plan, task: Task, rank: int) -> None:
+        self.task, self.workload = task, task.workload
+        torch.manual_seed(plan.seed)
+        self.model = self.workload.model()
+        self.optimizer = self.workload.optimizer(self.model)
+        self.schedule = self.workload.schedule(self.optimizer, task.steps)
+        order, self.augmentation = (_generator(plan.seed, rank, purpose) for purpose in (0, 1))
+        self.batches = batches(task.shares[rank], task.batch, order)
+        torch.manual_seed(_stream(plan.seed, rank, 2))  # what the model draws as it goes, such as dropout
+        self.model.train()
+
+    def backward(self, model: nn.Module | None = None) -> Tensor:
+        """The gradients of the next batch, through the model as the ranks wrapped it; returns the loss."""
+        inputs, targets = self.task.training.batch(next(self.batches), self.augmentation)
+        loss = self.workload.loss(self.model if model is None else model, inputs, targets)
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return loss.detach()
+
+    def warm_up(self) -> None:
+        """Meet the costs of the first step, such as choosing algorithms, before any clock runs; changes nothing."""
+        draws = torch.get_rng_state()
+        copy = deepcopy(self.model)
+        inputs, targets = self.task.training.batch(self.task.shares[0][: self.task.batch], None)
+        self.workload.loss(copy, inputs, targets).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        torch.set_rng_state(draws)
+
+    def update(self) -> None:
+        self.workload.adjust(self.model)
+        self.optimizer.step()
+        self.schedule.step()
+
+    def evaluate(self) -> dict[str, float]:
+        self.model.eval()
+        try:
+            return self.workload.evaluate(self.model, self.task.test, self.task.test_examples)
+        finally:
+            self.model.train()
+
+
+def _stream(seed: int, rank: int, purpose: int) -> int:
+    # torch's generators on the CPU use 32 bits of a seed.
+    return seed * 2**17 + rank * 8 + purpose
+
+
+def _generator(seed: int, rank: int, purpose: int) -> torch.Generator:
+    return torch.Generator().manual_seed(_stream(seed, rank, purpose))

@@ -1,0 +1,102 @@
+"""What `thinwire link check` tells: what a link really carries, beside what it should."""
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.table import Table
+
+from thinwire.lab.links.link import Link
+from thinwire.lab.links.network import LinkError, possible, refusal, wrapped
+from thinwire.lab.report import plain_table
+
+MOST_PEERS = 32
+HOLDS = 0.95  # of the nominal rate, at least, in each direction
+
+
+@dataclass(frozen=True)
+class Way:
+    """One direction of rank 0's link."""
+
+    nominal: float  # bits/s
+    wire: float  # bits/s, as the interface counted
+    payload: float  # bits/s, as programs saw
+
+    @property
+    def share(self) -> float:
+        """Of the nominal rate, what the link carried."""
+        return self.wire / self.nominal
+
+    @property
+    def overhead(self) -> float:
+        """What headers and acknowledgements add to the payload."""
+        return self.wire / self.payload - 1
+
+
+@dataclass(frozen=True)
+class Checked:
+    link: Link
+    seconds: float  # each measurement
+    peers: int  # ranks that rank 0 talked with
+    round_trip_seconds: float  # idle
+    ways: dict[str, Way]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the machine carries what the link should."""
+        return min(self.ways["down"].share, self.ways["up"].share) >= HOLDS
+
+    def as_dict(self) -> dict[str, Any]:
+        ways = {name: asdict(way) | {"share": way.share, "overhead": way.overhead} for name, way in self.ways.items()}
+        return asdict(self) | {"link": str(self.link), "ways": ways, "holds": self.holds}
+
+    def shown(self) -> Table:
+        """A table for the terminal."""
+        ranks = "another rank" if self.peers == 1 else f"{self.peers} other ranks"
+        table = plain_table(
+            title=f"A link of {self.link}, from one rank to {ranks}",
+            caption=f"Round trip, idle: {self.round_trip_seconds * 1e3:.2f} ms. "
+            + ("" if self.holds else "This machine is too slow, or too busy, for this link."),
+        )
+        table.add_column("direction", no_wrap=True)
+        for column in ("nominal", "on the wire", "share", "payload", "overhead"):
+            table.add_column(column, justify="right", no_wrap=True)
+        for name, way in self.ways.items():
+            rates = [_shown(rate) for rate in (way.nominal, way.wire, way.payload)]
+            table.add_row(name, rates[0], rates[1], f"{way.share:.1%}", rates[2], f"{way.overhead:.1%}")
+        return table
+
+
+def check(link: Link, seconds: float = 2.0) -> Checked:
+    """Make a link and measure for so long in each direction, then in both at once; raises LinkError if it cannot."""
+    reason = possible()
+    if reason:
+        raise LinkError(reason)
+    # A rank that talks with one other sees the slower direction of the two; with more, it fills its own.
+    peers = min(MOST_PEERS, math.ceil(max(link.down, link.up) / min(link.down, link.up)))
+    command = [sys.executable, "-m", "thinwire.lab.links.probe", str(peers), str(seconds)]
+    ended = subprocess.run(wrapped(command, link, 1 + peers), capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise LinkError(refusal(ended))
+    measured = json.loads(ended.stdout)
+    nominal = {"down": min(link.down, peers * link.up), "up": min(link.up, peers * link.down)}
+
+    def way(phase: str, direction: str) -> Way:
+        rates = measured[phase][direction]
+        return Way(nominal=nominal[direction], wire=8 * rates["wire"], payload=8 * rates["payload"])
+
+    ways = {
+        "down": way("down", "down"),
+        "up": way("up", "up"),
+        "down, both at once": way("both", "down"),
+        "up, both at once": way("both", "up"),
+    }
+    return Checked(link, seconds, peers, measured["round_trip_seconds"], ways)
+
+
+def _shown(rate: float) -> str:
+    size, unit = next(((size, unit) for size, unit in ((1e9, "G"), (1e6, "M")) if rate >= size), (1e3, "k"))
+    return f"{rate / size:.4g} {unit}bit/s"

@@ -1,0 +1,197 @@
+"""Runs a command in a network of its own, one namespace for each rank; all of it is gone when the holder is.
+
+It is started as a file, not as a module: `thinwire` imports torch, which would delay each start by seconds.
+Two processes: the outer one stands for the whole towards whoever started it, the inner one is the first process of a
+PID namespace, so that the kernel itself kills every process within when it ends. No namespace has a name or a mount,
+so with its processes it vanishes as well, and its interfaces with it.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+VARIABLE = "THINWIRE_NAMESPACES"  # in the command's environment: a path for each rank, with colons between
+INTERFACE = "eth0"  # in each rank's namespace
+LOOPBACK = 1  # index of the interface, in every namespace
+PACKET = 1600  # bytes, at most, on the wire
+MAX_SEGMENTS = 44  # in 64 kB, the kernel's own limit
+FAILED = 3  # exit code, after one line on stderr that begins with "thinwire: "
+
+NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
+PR_SET_PDEATHSIG = 1
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+Handler = Callable[[int, FrameType | None], object]
+
+
+def main(parent: str, down: str, up: str, ranks: str, *command: str) -> int:
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # none is lost before both processes listen
+    try:
+        import pyroute2  # noqa: F401  # whether it is there
+    except ImportError:
+        return failed("a link needs pyroute2: pip install 'thinwire[lab]'")
+    try:
+        die_with(parent)
+        isolate()
+    except OSError as error:
+        return failed(
+            f"no network namespace can be made here: {error}; it takes root, or a kernel that lets users make "
+            "user namespaces. Containers often forbid both; see also the sysctls user.max_user_namespaces, "
+            "user.max_net_namespaces and kernel.apparmor_restrict_unprivileged_userns"
+        )
+    outer = os.readlink("/proc/self")
+    inner = os.fork()
+    if inner:
+        on_signals(passing_on_to(inner))
+        return exit_code(os.waitpid(inner, 0)[1])
+
+    os.setsid()  # Ctrl-C reaches the command once, through the outer process
+    on_signals(lambda number, frame: sys.exit(128 + number))
+    die_with(outer)
+    try:
+        namespaces = network(int(ranks), int(down), int(up))
+    except Exception as error:
+        return failed(str(error))
+    return run(list(command), namespaces)
+
+
+def failed(why: str) -> int:
+    print(f"thinwire: {' '.join(why.split())}", file=sys.stderr)
+    return FAILED
+
+
+def die_with(parent: str) -> None:
+    """Let the kernel kill this process when its parent, given by its number in /proc, ends."""
+    system_call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL)
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    if status["PPid"].strip() != parent:  # it had ended before
+        sys.exit(128 + signal.SIGKILL)
+
+
+def isolate() -> None:
+    """Move this process into a new network namespace, and its children into a new PID namespace."""
+    user, group = os.geteuid(), os.getegid()
+    try:
+        system_call("unshare", NEWNET | NEWPID)
+    except PermissionError:
+        system_call("unshare", NEWUSER | NEWNET | NEWPID)
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"0 {user} 1")  # root, as the ranks need its capabilities after exec
+        Path("/proc/self/gid_map").write_text(f"0 {group} 1")
+
+
+def network(ranks: int, down: int, up: int) -> list[str]:
+    """Make a namespace for each rank, joined by a bridge in this process's own; returns paths that open them."""
+    from pyroute2 import IPRoute
+
+    hub = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    paths = []
+    with IPRoute() as here:
+        here.link("set", index=LOOPBACK, state="up")  # torchrun's store listens on it, off the link
+        with needing("bridge"):
+            here.link("add", ifname="bridge", kind="bridge")
+        bridge = here.link_lookup(ifname="bridge")[0]
+        here.link("set", index=bridge, state="up")
+        for rank in range(ranks):
+            system_call("unshare", NEWNET)
+            # Never closed: that keeps the namespace as long as this process, and no longer.
+            opened = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+            paths.append(f"/proc/{os.readlink('/proc/self')}/fd/{opened}")
+            attach(rank, hub, up)
+            system_call("setns", hub, NEWNET)
+            port = here.link_lookup(ifname=f"port{rank}")[0]
+            with needing("sch_tbf"):
+                here.tc("add", "tbf", port, **shape(down))
+            here.link("set", index=port, state="up", master=bridge)
+    return paths
+
+
+def attach(rank: int, hub: int, up: int) -> None:
+    """Give the namespace that this process is in an interface, with its other end in the hub."""
+    from pyroute2 import IPRoute
+    from pyroute2.ethtool.ioctl import IoctlEthtool
+
+    with IPRoute() as here:
+        here.link("set", index=LOOPBACK, state="up")
+        with needing("veth"):
+            here.link("add", ifname=INTERFACE, kind="veth", peer={"ifname": f"port{rank}", "net_ns_fd": hub})
+        end = here.link_lookup(ifname=INTERFACE)[0]
+        here.addr("add", index=end, address=address(rank), prefixlen=16)
+        # The kernel hands up to 64 kB at once to a veth, headers counted once. Without this offload it cuts them into
+        # packets behind the queue, so that the counters tell what a wire would carry.
+        with closing(IoctlEthtool(INTERFACE)) as ethtool:
+            ethtool.set_offload_flag("tcp-segmentation-offload", 0)
+        # What is handed over at once has to fit into the bucket, or the queue cuts it, at more cost.
+        here.link("set", index=end, gso_max_segs=min(MAX_SEGMENTS, shape(up)["burst"] // PACKET))
+        with needing("sch_tbf"):
+            here.tc("add", "tbf", end, **shape(up))
+        here.link("set", index=end, state="up")
+
+
+@contextmanager
+def needing(module: str) -> Iterator[None]:
+    """Name the kernel's module where it refuses, as its own error tells nothing."""
+    try:
+        yield
+    except Exception as error:
+        raise RuntimeError(f"the link needs the kernel module {module}, which refused: {error}") from error
+
+
+def address(rank: int) -> str:
+    return f"10.77.{(rank + 1) // 256}.{(rank + 1) % 256}"
+
+
+def shape(bits: int) -> dict[str, int]:
+    """The token bucket that lets so many bits a second through."""
+    rate = bits // 8
+    # 2 ms of the rate. Lower: it is missed when a timer is late. Higher: after a pause, more passes at no cost.
+    burst = max(PACKET, rate // 500)
+    # The queue holds 50 ms. At low rates it holds the ten packets that TCP begins with.
+    return {"rate": rate, "burst": burst, "limit": burst + max(10 * PACKET, rate // 20)}
+
+
+def run(command: list[str], namespaces: list[str]) -> int:
+    environment = os.environ | {VARIABLE: ":".join(namespaces)}
+    # Python ignores SIGPIPE, which the command would inherit.
+    try:
+        started = os.posix_spawnp(command[0], command, environment, setsigdef=[signal.SIGPIPE])
+    except OSError as error:
+        return failed(f"{command[0]}: {error}")
+    on_signals(passing_on_to(started))
+    while True:
+        ended, status = os.wait()  # the first process of a PID namespace also inherits the orphans in it
+        if ended == started:
+            return exit_code(status)
+
+
+def passing_on_to(process: int) -> Handler:
+    def handle(number: int, frame: FrameType | None) -> None:
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(process, number)
+
+    return handle
+
+
+def on_signals(handle: Handler) -> None:
+    for number in PASSED_ON:
+        signal.signal(number, handle)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+
+
+def exit_code(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code  # as a shell tells of a signal
+
+
+def system_call(name: str, *arguments: int) -> None:
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments):
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,113 @@
+"""What is to be run: everything that fixes a training run, so that it can be repeated from a file."""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+TRANSPORTS = ("processes", "simulated")
+BUDGETS = ("small", "full")
+
+
+class PlanError(ValueError):
+    """A plan that cannot be run; the message shows what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One training run."""
+
+    workload: str  # a name that `thinwire workloads` lists, or path/to/file.py:Name
+    method: str  # a short name or a notation
+    ranks: int = 4
+    transport: str = "processes"
+    link: str | None = None  # such as 100mbit, or 50mbit/10mbit for down/up; None: the machine's own
+    modelled: bool = False  # compute the time on the link from the bytes, instead of making the link
+    budget: str = "small"
+    steps: int | None = None  # instead of the budget's
+    epochs: float | None = None  # instead of the budget's
+    batch: int | None = None  # examples a step over all ranks, instead of the workload's
+    shards: str = "iid"  # how the examples are divided among the ranks; also dirichlet:ALPHA
+    seed: int = 1
+    threads: int = 1  # of each rank
+    evaluations: int = 10  # over the run, evenly spaced; the last is at its end
+    data: str | None = None  # the folder that holds the data sets
+
+    def __post_init__(self) -> None:
+        for name in ("ranks", "threads", "evaluations"):
+            _positive(name, getattr(self, name), whole=True)
+        for name in ("steps", "batch"):
+            if getattr(self, name) is not None:
+                _positive(name, getattr(self, name), whole=True)
+        if self.epochs is not None:
+            _positive("epochs", self.epochs, whole=False)
+        if self.steps is not None and self.epochs is not None:
+            raise PlanError(f"a run takes steps or epochs, not both ({self.steps} steps and {self.epochs} epochs)")
+        if not isinstance(self.seed, int) or not 0 <= self.seed < 2**15:
+            raise PlanError(f"a seed is a number from 0 to {2**15 - 1}, not {self.seed!r}")
+        for name, choices in (("transport", TRANSPORTS), ("budget", BUDGETS)):
+            if getattr(self, name) not in choices:
+                raise PlanError(f"the {name} is one of {', '.join(choices)}, not {getattr(self, name)!r}")
+        if self.modelled and self.link is None:
+            raise PlanError("a modelled time needs a link to model, such as --link 100mbit")
+
+    def to_toml(self) -> str:
+        """The plan as a run file."""
+        said = {name: value for name, value in asdict(self).items() if value is not None}
+        # JSON's strings, numbers and booleans are TOML's too.
+        return "".join(f"{name} = {json.dumps(value)}\n" for name, value in said.items())
+
+    def command(self) -> str:
+        """The command that repeats the run."""
+        words = ["thinwire train"]
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is True:
+                words.append(f"--{field.name}")
+            elif value != field.default:
+                words.append(f"--{field.name} {_quoted(str(value))}")
+        return " ".join(words)
+
+
+def plan_of(said: Mapping[str, Any]) -> Plan:
+    """The plan of what flags or a file said, by the names of its fields."""
+    known = get_type_hints(Plan)
+    for name, value in said.items():
+        if name not in known:
+            nearest = get_close_matches(name, known, n=1)
+            hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+            raise PlanError(f"a run has no setting {name!r}{hint}; it has {', '.join(known)}")
+        if str in (known[name], *get_args(known[name])) and not isinstance(value, str):
+            raise PlanError(f"{name} takes a text, not {value!r}")
+        if known[name] is bool and not isinstance(value, bool):
+            raise PlanError(f"{name} is true or false, not {value!r}")
+    for name in ("workload", "method"):
+        if name not in said:
+            raise PlanError(f"a run needs a {name}: --{name}, or {name} = ... in a run file")
+    if said.get("transport") == "simulated" and said.get("link"):
+        said = {**said, "modelled": True}  # simulated ranks have no wires
+    return Plan(**said)
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """What a run file says."""
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise PlanError(f"the run file {path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PlanError(f"the run file {path} is not TOML: {error}") from None
+
+
+def _positive(name: str, value: Any, whole: bool) -> None:
+    fits = isinstance(value, int) if whole else isinstance(value, int | float)
+    if isinstance(value, bool) or not fits or not value > 0:
+        raise PlanError(f"{name} takes a {'whole ' if whole else ''}number above 0, not {value!r}")
+
+
+def _quoted(text: str) -> str:
+    plain = text and all(letter.isalnum() or letter in "-_./:" for letter in text)
+    return text if plain else "'" + text.replace("'", "'\\''") + "'"

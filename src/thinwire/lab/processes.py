@@ -1,0 +1,98 @@
+"""Real ranks: processes that torchrun starts, joined by the machine's loopback or by links that are really thin."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from thinwire.lab import links
+from thinwire.lab.plan import Plan
+from thinwire.lab.rank import TOLD
+
+Hear = Callable[[dict[str, Any]], None]
+LOST = re.compile("closed by peer|reset by peer|Timed out|timed out|Broken pipe")  # what gloo says of a dead peer
+GRACE = 10  # seconds to end in when asked to
+
+
+class RanksError(RuntimeError):
+    """The ranks of a run ended before it did; the message tells which failed first, and how."""
+
+
+def run(plans: list[Plan], hear: Hear) -> None:
+    """Run plans of equal ranks and link, one after the other; `hear` gets what rank 0 tells and all that is said."""
+    first = plans[0]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(first.ranks)]
+    command += ["-m", "thinwire.lab.rank", json.dumps([asdict(plan) for plan in plans])]
+    if first.link is not None and not first.modelled:
+        command = links.wrapped(command, links.Link.parse(first.link), first.ranks)
+    said: list[str] = []
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=_environment(first)
+    ) as started:
+        assert started.stdout is not None
+        try:
+            for line in started.stdout:
+                if line.startswith(TOLD):
+                    hear(json.loads(line.removeprefix(TOLD)))
+                else:
+                    said.append(line)
+                    hear({"said": line})
+            if started.wait():
+                raise RanksError(_what_failed("".join(said), started.returncode))
+        finally:
+            _end(started)
+
+
+def _environment(plan: Plan) -> dict[str, str]:
+    # Without a link of their own, all ranks are on this machine: its loopback serves, whatever the host is called.
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    asked = {"OMP_NUM_THREADS": str(plan.threads), "PYTHONUNBUFFERED": "1"}
+    return {"GLOO_SOCKET_IFNAME": loopback, "TORCH_CPP_LOG_LEVEL": "ERROR"} | dict(os.environ) | asked
+
+
+def _end(started: subprocess.Popen[str]) -> None:
+    """End the ranks, if they have not ended."""
+    if started.poll() is None:
+        started.terminate()
+        try:
+            started.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            started.kill()
+
+
+def _what_failed(said: str, code: int) -> str:
+    refused = [line for line in said.splitlines() if line.startswith("thinwire: ")]
+    if refused:  # the network could not be made
+        return refused[-1].removeprefix("thinwire: ")
+    # torchrun's summary has all ranks that failed. One that was killed, or failed of itself, is the cause: the others
+    # only lost their connection to it.
+    summary = said.partition("ChildFailedError")[2]
+    failed = {
+        int(rank): int(exit_code)
+        for rank, exit_code in re.findall(r"rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", summary, re.DOTALL)
+        if int(exit_code) != -signal.SIGTERM  # ended by torchrun, for the others' sake
+    }
+    words = {rank: _last_words(said, rank) for rank in failed}
+    killed = [rank for rank, exit_code in failed.items() if exit_code < 0]
+    of_itself = [rank for rank in failed if words[rank] and not LOST.search(words[rank])]
+    for rank in (*killed, *of_itself, *failed):
+        return f"rank {rank} {_told(failed[rank])}" + (f": {words[rank]}" if words[rank] and rank not in killed else "")
+    return f"the ranks {_told(code)}"
+
+
+def _last_words(said: str, rank: int) -> str:
+    """The error that a rank ended with: the first line after its last traceback that is not indented."""
+    mine = [line.removeprefix(f"[rank{rank}]: ") for line in said.splitlines() if line.startswith(f"[rank{rank}]: ")]
+    after = "\n".join(mine).rpartition("Traceback (most recent call last):")[2].splitlines()
+    return next((line for line in after if line.strip() and not line.startswith(" ")), "")
+
+
+def _told(code: int) -> str:
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"

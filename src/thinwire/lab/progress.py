@@ -1,0 +1,69 @@
+"""How runs go, shown while they go."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from thinwire.lab.comparison import Job
+from thinwire.lab.report import human
+from thinwire.lab.report.units import metric_text
+
+
+class Shown:
+    """A bar for each job, with loss, metric and bytes so far."""
+
+    def __init__(self, jobs: list[Job], console: Console) -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[told]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        self.progress = Progress(*columns, console=console)
+        several = len({job.plan.seed for job in jobs}) > 1
+        self.bars: dict[Job, TaskID] = {}
+        for job in jobs:
+            name = f"{job.plan.method} #{job.plan.seed}" if several else job.plan.method
+            self.bars[job] = self.progress.add_task(escape(name), total=None, start=False, told="", visible=False)
+        self.told: dict[Job, dict[str, str]] = {job: {} for job in jobs}
+
+    def __enter__(self) -> "Shown":
+        self.progress.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.progress.stop()
+
+    def watch(self, job: Job, event: dict[str, Any]) -> None:
+        bar, told = self.bars[job], self.told[job]
+        if "kept" in event:
+            self.progress.update(bar, total=1, completed=1, visible=True, told="[dim]made before, kept")
+        if "begins" in event:
+            self.progress.update(bar, total=event["steps"], visible=True)
+            self.progress.start_task(bar)
+        if "loss" in event:
+            told["loss"] = f"loss {event['loss']:.3f}"
+            told["bytes"] = human(event["payload_bytes"])
+            self.progress.update(bar, completed=event["step"])
+        elif "step" in event:
+            name, value = next((name, value) for name, value in event.items() if name != "step")
+            told["metric"] = f"{name.removeprefix('test_')} {metric_text(name, value)}"
+        if "failed" in event:
+            told["failed"] = "[red]failed"
+        if "done" in event or "failed" in event:
+            self.progress.stop_task(bar)
+        if told:
+            order = ("failed", "loss", "metric", "bytes")
+            self.progress.update(bar, told="  ".join(told[name] for name in order if name in told))

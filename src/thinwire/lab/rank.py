@@ -1,0 +1,106 @@
+"""What torchrun starts on each rank: train by each plan in turn, and tell the parent how it goes."""
+
+import json
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
+
+import thinwire
+from thinwire.lab import links
+from thinwire.lab.learner import Learner, Task, task_of
+from thinwire.lab.plan import Plan
+from thinwire.lab.record import Clock, Record, kinds_of
+from thinwire.lab.runs import Run
+
+TOLD = "thinwire-event "  # begins a line on standard output that is meant for the parent
+TELL_EVERY = 0.25  # seconds
+Tell = Callable[..., None]
+
+
+def main() -> None:
+    plans = [Plan(**said) for said in json.loads(sys.argv[1])]
+    # The ranks meet over the store, which they reach before they enter their namespaces.
+    store, rank, size = next(rendezvous("env://"))
+    links.enter(rank)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+
+    def tell(**event: Any) -> None:
+        if rank == 0:
+            print(TOLD + json.dumps(event), flush=True)
+
+    for number, plan in enumerate(plans):
+        torch.set_num_threads(plan.threads)
+        task = task_of(plan)
+        tell(begins=number, steps=task.steps)
+        try:
+            run = train(plan, task, tell)
+        except (thinwire.NonFiniteError, ValueError) as error:  # which all ranks meet alike
+            tell(failed=str(error))
+        else:
+            if run is not None:
+                tell(done=asdict(run))
+    dist.destroy_process_group()
+
+
+def train(plan: Plan, task: Task, tell: Tell) -> Run | None:
+    """One rank's part of a run, with all ranks of the default group; rank 0 tells how it goes, and returns the run."""
+    rank = dist.get_rank()
+    learner = Learner(plan, task, rank)
+    learner.warm_up()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        # Its buffers, such as running means, stay each rank's own: only what a method says goes over the link.
+        model = DistributedDataParallel(learner.model, broadcast_buffers=False)
+        handle = thinwire.attach(model, plan.method)
+        record, told = Record(plan, task), 0.0
+        dist.barrier()
+        wire = links.counters() if links.inside() else None
+        cpu, clock = time.thread_time(), Clock()
+        for step in range(1, task.steps + 1):
+            loss = learner.backward(model)
+            learner.update()
+            record.step(loss, handle.meter, clock.read())
+            if record.is_due():
+                clock.stop()
+                evaluating = time.thread_time()
+                if rank == 0:
+                    tell(step=step, **record.evaluate(learner))
+                dist.barrier()
+                cpu += time.thread_time() - evaluating
+                clock.go_on()
+            if rank == 0 and (time.monotonic() - told > TELL_EVERY or step == task.steps):
+                told = time.monotonic()
+                tell(step=step, loss=float(loss), payload_bytes=handle.meter.payload_bytes, seconds=clock.read())
+        compute = time.thread_time() - cpu
+        # What a link carries goes by the busier direction, as in the meter.
+        carried = max(after - before for before, after in zip(wire, links.counters(), strict=True)) if wire else None
+        handle.detach()
+    mine = {"meter": handle.meter.as_dict(prefix=""), "wire": carried}
+    everyone: list[dict[str, Any]] = [{} for _ in range(plan.ranks)]
+    dist.all_gather_object(everyone, mine)
+    losses = torch.stack(record.losses)
+    dist.all_reduce(losses)
+    if rank:
+        return None
+    busiest = max(everyone, key=lambda counted: counted["meter"]["link_bytes"])
+    return record.run(
+        method=handle.method,
+        losses=losses / plan.ranks,
+        meter=busiest["meter"],
+        compute=compute,
+        wire=busiest["wire"],
+        kinds=kinds_of(learner, plan),
+        warnings=sorted({str(warning.message) for warning in caught}),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""What is noted while a run goes on, and the run that comes of it."""
+
+import os
+import platform
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+import thinwire
+from thinwire.lab.learner import Learner, Task
+from thinwire.lab.links import Link
+from thinwire.lab.plan import Plan
+from thinwire.lab.runs import Run
+from thinwire.lab.sizes import Sizer, gradients_of
+
+MOST_POINTS = 1000  # of a history; longer runs are told in so many stretches
+
+
+class Clock:
+    """Seconds of training; stands still while a model is evaluated."""
+
+    def __init__(self) -> None:
+        self._seconds, self._since = 0.0, time.perf_counter()
+
+    def read(self) -> float:
+        return self._seconds + time.perf_counter() - self._since
+
+    def stop(self) -> None:
+        self._seconds = self.read()
+
+    def go_on(self) -> None:
+        self._since = time.perf_counter()
+
+
+class Record:
+    """One rank's notes, step by step."""
+
+    def __init__(self, plan: Plan, task: Task) -> None:
+        self.plan, self.task = plan, task
+        self.losses: list[Tensor] = []
+        self.payload: list[int] = []
+        self.link: list[int] = []
+        self.seconds: list[float] = []
+        self.evaluations: list[dict[str, float]] = []
+        count = min(plan.evaluations, task.steps)
+        self._due = {round((i + 1) * task.steps / count) for i in range(count)}
+
+    def step(self, loss: Tensor, meter: thinwire.Meter, seconds: float) -> None:
+        self.losses.append(loss)
+        self.payload.append(meter.payload_bytes)
+        self.link.append(meter.link_bytes)
+        self.seconds.append(seconds)
+
+    def is_due(self) -> bool:
+        """Whether the model is to be evaluated now."""
+        return len(self.losses) in self._due
+
+    def evaluate(self, learner: Learner) -> dict[str, float]:
+        """Judge the model with all cores, as no rank has anything else to do meanwhile."""
+        torch.set_num_threads(os.cpu_count() or 1)
+        metrics = learner.evaluate()
+        torch.set_num_threads(self.plan.threads)
+        self.evaluations.append({"step": len(self.losses)} | metrics)
+        return metrics
+
+    def run(
+        self,
+        method: str,
+        losses: Tensor,
+        meter: dict[str, float],
+        compute: float,
+        wire: int | None,
+        kinds: dict[str, dict[str, float]],
+        warnings: list[str],
+    ) -> Run:
+        """The run, of the mean losses over the ranks and the counts of the rank whose link carried most."""
+        plan, workload = self.plan, self.task.workload
+        parts = {name: meter[f"{name}_seconds"] for name in ("encode", "exchange", "decode")}
+        seconds = self.seconds
+        if plan.modelled:
+            busiest = meter["link_bytes"] / self.link[-1] if self.link[-1] else 1.0
+            wired = [self._on_the_link(nbytes * busiest) for nbytes in self.link]
+            seconds = [here + there for here, there in zip(seconds, wired, strict=True)]
+            parts["exchange"] = wired[-1]
+        counted = {name: int(meter[f"{name}_bytes"]) for name in ("dense", "payload", "link")}
+        return Run(
+            workload=plan.workload,
+            method=method,
+            label=plan.method,
+            ranks=plan.ranks,
+            transport=plan.transport,
+            link=plan.link,
+            modelled=plan.modelled,
+            seed=plan.seed,
+            steps=self.task.steps,
+            metrics={name: value for name, value in self.evaluations[-1].items() if name != "step"},
+            metric=workload.metric,
+            better=workload.better,
+            bytes=counted if wire is None else counted | {"wire": wire},
+            ratio=meter["ratio"],
+            seconds={"total": seconds[-1], "compute": compute} | parts,
+            history=self._history(losses, seconds),
+            evaluations=[
+                {"payload_bytes": self.payload[step - 1], "seconds": seconds[step - 1]} | noted
+                for noted in self.evaluations
+                for step in [int(noted["step"])]
+            ],
+            kinds=kinds,
+            parameters=sum(p.numel() for p in workload.model().parameters()),
+            batch=self.task.batch * plan.ranks,
+            budget=plan.budget,
+            shards=plan.shards,
+            machine=machine(),
+            command=plan.command(),
+            warnings=warnings,
+        )
+
+    def _on_the_link(self, nbytes: float) -> float:
+        assert self.plan.link is not None
+        link = Link.parse(self.plan.link)
+        return nbytes * 8 / min(link.up, link.down)
+
+    def _history(self, losses: Tensor, seconds: list[float]) -> list[dict[str, float]]:
+        stretch = -(-len(losses) // MOST_POINTS)
+        ends = [*range(stretch, len(losses), stretch), len(losses)]
+        return [
+            {
+                "step": end,
+                "loss": round(float(losses[start:end].mean()), 6),
+                "payload_bytes": self.payload[end - 1],
+                "seconds": round(seconds[end - 1], 6),
+            }
+            for start, end in zip([0, *ends], ends, strict=False)
+        ]
+
+
+def kinds_of(learner: Learner, plan: Plan) -> dict[str, dict[str, float]]:
+    """What the method says of each kind of layer in a step, by saying it once more on a gradient of this task."""
+    learner.backward()
+    replica = thinwire.replica_of(learner.model, size=plan.ranks)
+    sizes = Sizer(replica, [gradients_of(replica)], plan.ranks, steps=1).measure(plan.method)
+    return {kind: asdict(size) for kind, size in sizes.items()}
+
+
+def machine() -> dict[str, str]:
+    """What the run was made on."""
+    return {
+        "processor": _processor(),
+        "cores": str(os.cpu_count()),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def _processor() -> str:
+    described = Path("/proc/cpuinfo")
+    if described.exists():
+        for line in described.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

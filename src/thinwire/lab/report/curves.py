@@ -1,0 +1,86 @@
+"""Lines: what was reached by when, over the seeds of each method."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import isfinite
+from statistics import mean
+
+from thinwire.lab.report import svg, units
+from thinwire.lab.report.summary import Entry, Section
+from thinwire.lab.report.svg import Point
+from thinwire.lab.runs import Run
+
+Track = dict[float, Point]  # by step
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One method's line, and the lines of its seeds."""
+
+    entry: Entry
+    mean: list[Point]
+    seeds: list[list[Point]]
+
+    @property
+    def points(self) -> Iterable[Point]:
+        yield from self.mean
+        for seed in self.seeds:
+            yield from seed
+
+
+def losses(section: Section, against: str) -> list[Curve]:
+    def track(run: Run) -> Track:
+        smooth = smoothed([point["loss"] for point in run.history])
+        return {point["step"]: (point[against], loss) for point, loss in zip(run.history, smooth, strict=True)}
+
+    return _curves(section, track)
+
+
+def metrics(section: Section, against: str) -> list[Curve]:
+    """A run that was never evaluated on its way is known at its end only."""
+
+    def track(run: Run) -> Track:
+        end = {"seconds": run.seconds["total"], "payload_bytes": run.bytes["payload"]}
+        if not run.evaluations:
+            return {run.steps: (end[against], run.metrics[run.metric])}
+        return {point["step"]: (point[against], point[run.metric]) for point in run.evaluations}
+
+    return _curves(section, track)
+
+
+def _curves(section: Section, track: Callable[[Run], Track]) -> list[Curve]:
+    curves = []
+    for entry in section.entries:
+        tracks = [track(run) for run in entry.runs]
+        seeds = [list(one.values()) for one in tracks] if len(tracks) > 1 else []
+        curves.append(Curve(entry, averaged(tracks), seeds))
+    return curves
+
+
+def averaged(tracks: list[Track]) -> list[Point]:
+    """The mean place at each step that all runs tell of."""
+    steps = [step for step in tracks[0] if all(step in track for track in tracks)]
+    return [
+        (mean(track[step][0] for track in tracks), mean(track[step][1] for track in tracks)) for step in sorted(steps)
+    ]
+
+
+def smoothed(losses: list[float], memory: float = 0.9) -> list[float]:
+    """A running mean: single batches are noisy."""
+    total, weight, smooth = 0.0, 0.0, []
+    for loss in losses:
+        total, weight = memory * total + loss, memory * weight + 1
+        smooth.append(total / weight)
+    return smooth
+
+
+def window(section: Section, found: list[Curve]) -> Point:
+    """The values of a metric worth looking at: those of the second half of the training."""
+    lines = [line for curve in found for line in (curve.mean, *curve.seeds)]
+    values = [y for line in lines for _, y in line[len(line) // 2 :] if isfinite(y)]
+    if section.target is not None:
+        values.append(section.target)
+    low, high = svg.padded(values or [0.0, 1.0])
+    if values and min(values) >= 0:
+        low = max(low, 0.0)
+    return (low, min(high, 1.0)) if units.is_share(section.first.metric) else (low, high)

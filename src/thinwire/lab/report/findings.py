@@ -1,0 +1,63 @@
+"""What a reader should take away from a section, in one figure and one sentence each."""
+
+from dataclasses import dataclass
+
+from thinwire.lab.report.summary import Entry, Section
+from thinwire.lab.report.units import duration, metric_text, times
+
+
+@dataclass(frozen=True)
+class Finding:
+    figure: str
+    method: str
+    sentence: str
+
+
+def findings(section: Section) -> list[Finding]:
+    others = [entry for entry in section.entries if not entry.is_dense]
+    if section.dense is None or section.target is None or not others:
+        return []
+    good = [entry for entry in others if _reaches(section, entry)]
+    found = [_smallest(section, section.dense, good)] if good else []
+    sooner = [(speedup, entry) for entry in others if (speedup := section.target_speedup(entry)) is not None]
+    if sooner:
+        found.append(_soonest(section, section.dense, *max(sooner, key=lambda pair: pair[0])))
+    thinnest = max(others, key=lambda entry: entry.ratio.mean)
+    return found if thinnest in good else [*found, _thinnest(section, section.dense, thinnest)]
+
+
+def _reaches(section: Section, entry: Entry) -> bool:
+    assert section.target is not None
+    sign = 1 if section.first.better == "higher" else -1
+    return sign * (entry.metric.mean - section.target) >= 0
+
+
+def _metrics(section: Section, dense: Entry, entry: Entry) -> str:
+    metric = section.first.metric
+    return f"{metric_text(metric, entry.metric.mean)} at the end, dense {metric_text(metric, dense.metric.mean)}"
+
+
+def _smallest(section: Section, dense: Entry, good: list[Entry]) -> Finding:
+    best = max(good, key=lambda entry: entry.ratio.mean)
+    sentence = f"The fewest bytes of those that end as good as the target: {_metrics(section, dense, best)}."
+    return Finding(f"{best.ratio.mean:.1f}x smaller", best.label, sentence)
+
+
+def _soonest(section: Section, dense: Entry, speedup: float, entry: Entry) -> Finding:
+    modelled = ", with modelled time on the link" if section.modelled else ""
+    took = f"{_took(section, entry)}, dense {_took(section, dense)}{modelled}"
+    if speedup > 1:
+        return Finding(f"{times(speedup)} sooner", entry.label, f"The first at the target: {took}.")
+    return Finding(f"{times(1 / speedup)} later", entry.label, f"No method is at the target before dense: {took}.")
+
+
+def _took(section: Section, entry: Entry) -> str:
+    reached = section.to_target(entry)
+    assert reached is not None
+    assert reached.seconds is not None
+    return duration(reached.seconds.mean)
+
+
+def _thinnest(section: Section, dense: Entry, entry: Entry) -> Finding:
+    sentence = f"The fewest bytes of all: {_metrics(section, dense, entry)}."
+    return Finding(f"{entry.ratio.mean:.1f}x smaller", entry.label, sentence)

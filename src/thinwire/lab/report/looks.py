@@ -1,0 +1,56 @@
+"""Colours: one for each method wherever it is drawn, told apart by all eyes (Okabe and Ito's, without the yellow)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from thinwire.lab.report.summary import Section
+
+INK = ("#1b1f24", "#e6edf3")  # on light paper, on a dark screen
+HUES = (
+    ("#0072b2", "#4aa8e0"),
+    ("#d55e00", "#ff8a4c"),
+    ("#009e73", "#2fc79a"),
+    ("#cc79a7", "#e79ac4"),
+    ("#e69f00", "#f2b63c"),
+    ("#56b4e9", "#8fd0f5"),
+)
+DASHES = ("", "7 3", "2 3")  # for the second and the third time round
+PARTS = {"compute": "#3d4f87", "encode": "#5aa9c7", "exchange": "#f0a830", "decode": "#9c4a6e"}
+# Tol's muted scheme, for up to nine kinds of layers.
+KINDS = ("#4b3ea8", "#88ccee", "#44aa99", "#117733", "#999933", "#ddcc77", "#cc6677", "#882255", "#aa4499")
+
+
+@dataclass(frozen=True)
+class Look:
+    hue: int | None  # None: ink, which is dense's
+    dash: str = ""
+
+    @property
+    def css(self) -> str:
+        return "var(--ink)" if self.hue is None else f"var(--m{self.hue})"
+
+    @property
+    def printed(self) -> str:
+        return INK[0] if self.hue is None else HUES[self.hue][0]
+
+
+def looks(sections: Iterable[Section]) -> dict[str, Look]:
+    """A look for each label, the same in all sections."""
+    chosen: dict[str, Look] = {}
+    others = 0
+    for section in sections:
+        for entry in section.entries:
+            if entry.label in chosen:
+                continue
+            if entry.is_dense:
+                chosen[entry.label] = Look(None)
+            else:
+                chosen[entry.label] = Look(others % len(HUES), DASHES[others // len(HUES) % len(DASHES)])
+                others += 1
+    return chosen
+
+
+def variables(dark: bool) -> str:
+    """The colours as CSS variables."""
+    hues = "".join(f"--m{i}:{pair[dark]};" for i, pair in enumerate(HUES))
+    return f"--ink:{INK[dark]};{hues}"

@@ -1,0 +1,50 @@
+"""What the words in the table mean."""
+
+from html import escape
+
+from thinwire.lab.report.summary import Section
+from thinwire.lab.report.table import target_text
+from thinwire.lab.report.units import metric_name
+
+
+def notes(section: Section) -> list[str]:
+    """Sentences in HTML, those that this section needs."""
+    run = section.first
+    name = escape(metric_name(run.metric))
+    seeds = len(section.seeds)
+    spread = f" Mean over the seeds ± their sample standard deviation ({seeds} seeds)." if seeds > 1 else ""
+    told = [
+        f"<b>{name}</b>: of the model at the end of training; {run.better} is better.{spread}",
+        "<b>payload</b>: what one rank had to say in a step. <b>link</b>: what its network card carried for it in the "
+        "busier direction, for the rank that carried most; an exchange with every other rank counts once for each.",
+    ]
+    if any("wire" in run.bytes for run in section.runs):
+        told.append(
+            "<b>wire</b>: read from the network interface's own counters, in the busier direction; it includes the "
+            "headers of all protocols."
+        )
+    told.append("<b>smaller</b>: the gradients' bytes in full precision over the payload's.")
+    told.append(
+        "<b>training</b> and <b>time / step</b>: without evaluations. <b>vs dense</b>: how many times less time than "
+        "dense took, over 1 is faster."
+    )
+    if section.target is not None:
+        told.append(_target(section))
+    if section.modelled:
+        told.append(
+            "<b>modelled</b>: the time on the link was computed from the bytes and the link's speed, not measured."
+        )
+    elif run.transport == "simulated":
+        told.append(
+            "<b>simulated</b>: all ranks in one process. Times are what one rank computes, encodes and decodes; "
+            "nothing was exchanged, so no time is counted for it."
+        )
+    return told
+
+
+def _target(section: Section) -> str:
+    return (
+        f"<b>to target</b>: when the {escape(target_text(section))} was first reached, on straight lines between "
+        f"evaluations; the mean over the seeds that got there, with their number if not all did. Compared with dense "
+        "only where all seeds of both did. Where the first evaluation is there already, its time."
+    )

@@ -1,0 +1,72 @@
+"""One picture for a README: what was reached against time and against bytes."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from thinwire.lab.report import curves, units
+from thinwire.lab.report.curves import Curve
+from thinwire.lab.report.looks import Look
+from thinwire.lab.report.summary import Entry, Section
+from thinwire.lab.report.table import heading
+
+
+def check_drawing() -> None:
+    """Say what is missing before anything is run."""
+    if find_spec("matplotlib") is None:
+        raise ValueError("the picture needs matplotlib: pip install 'thinwire[lab]'")
+
+
+def draw(section: Section, looks: dict[str, Look], path: Path) -> None:
+    """Two panels, a line a method: the metric, or the loss where runs were not evaluated on their way."""
+    check_drawing()
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    run = section.first
+    evaluated = all(run.evaluations for run in section.runs)
+    find = curves.metrics if evaluated else curves.losses
+    figure, panels = pyplot.subplots(1, 2, figsize=(10, 4.6), dpi=200, sharey=True, layout="constrained")
+    for panel, against in zip(panels, ("seconds", "payload_bytes"), strict=True):
+        for curve in find(section, against):
+            _plot(panel, curve, looks[curve.entry.label])
+        panel.grid(alpha=0.25, linewidth=0.5)
+        panel.spines[["top", "right"]].set_visible(False)
+    time, nbytes = panels
+    if not evaluated:
+        time.set_yscale("log")
+    else:
+        time.set_ylim(*curves.window(section, find(section, "seconds")))
+        if units.is_share(run.metric):
+            time.yaxis.set_major_formatter(FuncFormatter(lambda value, _: units.percent(value)))
+    time.set_ylabel(units.metric_name(run.metric) if evaluated else "training loss")
+    time.set_xlim(left=0)
+    time.set_xlabel("training time in seconds" + (", modelled" if section.modelled else ""))
+    nbytes.set(xlabel="bytes said by one rank (payload)", xscale="log")
+    nbytes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: units.rounded_bytes(value)))
+    nbytes.xaxis.set_minor_formatter(NullFormatter())
+    figure.suptitle(heading(section), fontsize=11)
+    columns = min(4, len(section.entries))
+    figure.legend(
+        *time.get_legend_handles_labels(), loc="outside lower center", ncols=columns, frameon=False, fontsize=9
+    )
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+def _plot(panel: Any, curve: Curve, look: Look) -> None:
+    style: Any = (0, tuple(map(int, look.dash.split()))) if look.dash else "-"
+    for seed in curve.seeds:
+        panel.plot(*zip(*seed, strict=True), color=look.printed, linewidth=0.6, alpha=0.25)
+    width = 2.4 if curve.entry.is_dense else 1.8
+    panel.plot(
+        *zip(*curve.mean, strict=True), color=look.printed, linewidth=width, linestyle=style, label=_label(curve.entry)
+    )
+
+
+def _label(entry: Entry) -> str:
+    metric = units.metric_text(entry.runs[0].metric, entry.metric.mean)
+    return f"{entry.label}: {metric}, {entry.ratio.mean:.1f}x smaller".replace("$", r"\$")

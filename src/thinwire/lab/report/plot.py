@@ -1,0 +1,12 @@
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawing and what is said about it."""
+
+    key: str  # what it is, for links and tests
+    title: str
+    drawing: str  # SVG
+    note: str = ""
+    legend: tuple[tuple[str, str], ...] = ()  # what a colour means, where it is not a method

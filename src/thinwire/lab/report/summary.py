@@ -1,0 +1,226 @@
+"""Runs, grouped: what can be compared in one section, what differs by its seed only in one entry."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite
+from pathlib import Path
+from statistics import mean, stdev
+
+import thinwire
+from thinwire.lab.runs import Run
+
+SHORT = {repr(method.reducer): name for name, method in thinwire.methods.METHODS.items()}
+DENSE = repr(thinwire.methods.METHODS["dense"].reducer)
+CLOSE = 0.01  # how far from dense's final metric the default target is, as a share of it
+
+
+def read(folder: Path) -> list[Run]:
+    """Every run below a folder, in the order of their paths."""
+    paths = sorted(folder.rglob("run.json"))
+    if not paths:
+        raise ValueError(f"there are no runs in {folder}: a run is a file called run.json, in any folder below it")
+    return [Run.load(path) for path in paths]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of several runs."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return mean(self.values)
+
+    @property
+    def spread(self) -> float | None:
+        """The sample standard deviation; one value has none."""
+        return stdev(self.values) if len(self.values) > 1 else None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method in one section: runs that differ by their seed only."""
+
+    label: str
+    runs: tuple[Run, ...]
+
+    @property
+    def method(self) -> str:
+        return self.runs[0].method
+
+    @property
+    def is_dense(self) -> bool:
+        return self.method == DENSE
+
+    def over(self, number: Callable[[Run], float]) -> Figure:
+        return Figure(tuple(number(run) for run in self.runs))
+
+    @cached_property
+    def metric(self) -> Figure:
+        return self.over(lambda run: run.metrics[run.metric])
+
+    @cached_property
+    def ratio(self) -> Figure:
+        return self.over(lambda run: run.ratio)
+
+    def bytes_per_step(self, which: str) -> Figure | None:
+        """Payload, link or wire; None where not every run has counted it."""
+        if not all(which in run.bytes for run in self.runs):
+            return None
+        return self.over(lambda run: run.bytes[which] / run.steps)
+
+    def seconds(self, which: str) -> Figure:
+        return self.over(lambda run: run.seconds[which])
+
+    def seconds_per_step(self, which: str = "total") -> Figure:
+        return self.over(lambda run: run.seconds[which] / run.steps)
+
+    def kinds(self, which: str) -> dict[str, float]:
+        """Bytes a step by kind of layer, of those runs that tell."""
+        told: dict[str, list[float]] = defaultdict(list)
+        for run in self.runs:
+            for kind, size in run.kinds.items():
+                told[kind].append(size[which])
+        return {kind: mean(sizes) for kind, sizes in told.items()}
+
+
+@dataclass(frozen=True)
+class Reached:
+    """When the runs of an entry reached a target."""
+
+    seconds: Figure | None  # of those that did; None: none of them
+    runs: int
+
+    @property
+    def by(self) -> int:
+        return len(self.seconds.values) if self.seconds else 0
+
+    @property
+    def by_all(self) -> bool:
+        return self.by == self.runs
+
+
+@dataclass(frozen=True)
+class Section:
+    """What can be compared: one task on one cluster, an entry a method; dense first, then from most bytes to least."""
+
+    entries: tuple[Entry, ...]
+    target: float | None  # of the metric; None: no run has a finite one
+
+    @property
+    def first(self) -> Run:
+        return self.entries[0].runs[0]
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for entry in self.entries for run in entry.runs]
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted({run.seed for run in self.runs})
+
+    @property
+    def dense(self) -> Entry | None:
+        return next((entry for entry in self.entries if entry.is_dense), None)
+
+    @property
+    def modelled(self) -> bool:
+        return any(run.modelled for run in self.runs)
+
+    def missing(self) -> dict[str, list[int]]:
+        """The seeds that others have run and an entry has not, by its label."""
+        absent = {e.label: [s for s in self.seeds if s not in {run.seed for run in e.runs}] for e in self.entries}
+        return {label: seeds for label, seeds in absent.items() if seeds}
+
+    def to_target(self, entry: Entry) -> Reached | None:
+        """When the entry's runs reached the target; None where they were not evaluated on their way."""
+        if self.target is None or not all(run.evaluations for run in entry.runs):
+            return None
+        found = [seconds_to(run, self.target) for run in entry.runs]
+        reached = tuple(seconds for seconds in found if seconds is not None)
+        return Reached(Figure(reached) if reached else None, len(entry.runs))
+
+    def step_speedup(self, entry: Entry) -> float | None:
+        """How many times less a step takes than with dense."""
+        if self.dense is None:
+            return None
+        return self.dense.seconds_per_step().mean / entry.seconds_per_step().mean
+
+    def target_speedup(self, entry: Entry) -> float | None:
+        """How many times sooner than dense all seeds reach the target; None if not all of both do."""
+        theirs = self.to_target(self.dense) if self.dense else None
+        ours = self.to_target(entry)
+        if theirs is None or ours is None or not (theirs.by_all and ours.by_all):
+            return None
+        assert theirs.seconds is not None
+        assert ours.seconds is not None
+        return theirs.seconds.mean / ours.seconds.mean
+
+
+def sections(runs: Iterable[Run], target: float | None = None) -> list[Section]:
+    """Sort runs into what can be compared; without a target, it is within 1 % of dense's metric, or of the best."""
+    tasks: dict[tuple[object, ...], list[Run]] = defaultdict(list)
+    for run in runs:
+        task = (run.workload, run.link, run.ranks, run.transport, run.modelled, run.budget, run.shards, run.batch)
+        tasks[(*task, run.metric, run.better)].append(run)
+    return [_section(task, target) for task in tasks.values()]
+
+
+def _section(runs: list[Run], target: float | None) -> Section:
+    grouped: dict[tuple[str, str, int], list[Run]] = defaultdict(list)
+    for run in runs:
+        grouped[run.label or SHORT.get(run.method, run.method), run.method, run.steps].append(run)
+    named: dict[str, int] = defaultdict(int)
+    for label, _, _ in grouped:
+        named[label] += 1
+    entries = [
+        # What the user gave one name to may be two things: then each says what it is.
+        Entry(label if named[label] == 1 else f"{label}: {method}, {steps} steps", tuple(same))
+        for (label, method, steps), same in grouped.items()
+    ]
+    entries.sort(key=lambda entry: (not entry.is_dense, entry.ratio.mean))
+    return Section(tuple(entries), _target(entries) if target is None else target)
+
+
+def _target(entries: list[Entry]) -> float | None:
+    """What is as good as dense, give or take 1 %; where there is no dense, as the best."""
+    better = entries[0].runs[0].better
+    known = [entry for entry in entries if isfinite(entry.metric.mean)]
+    if not known:
+        return None
+    best = (max if better == "higher" else min)(known, key=lambda entry: entry.metric.mean)
+    dense = next((entry for entry in known if entry.is_dense), best)
+    slack = CLOSE * abs(dense.metric.mean)
+    return dense.metric.mean - slack if better == "higher" else dense.metric.mean + slack
+
+
+def seconds_to(run: Run, target: float) -> float | None:
+    """When a run first reached a value of its metric, on the straight lines between its evaluations."""
+    sign = 1 if run.better == "higher" else -1
+    before: tuple[float, float] | None = None
+    for evaluation in run.evaluations:
+        seconds, value = evaluation["seconds"], evaluation[run.metric]
+        if sign * (value - target) >= 0:
+            if before is None:
+                return seconds
+            return before[0] + (target - before[1]) / (value - before[1]) * (seconds - before[0])
+        if isfinite(value):
+            before = seconds, value
+    return None
+
+
+def pareto(points: Iterable[tuple[float, float]], better: str) -> list[int]:
+    """Which points (ratio, metric) no other point beats in both, from the smallest ratio to the largest."""
+    sign = 1 if better == "higher" else -1
+    found = [(ratio, sign * metric, i) for i, (ratio, metric) in enumerate(points)]
+    found = [point for point in found if isfinite(point[0]) and isfinite(point[1])]
+
+    def beaten(one: tuple[float, float, int]) -> bool:
+        return any(
+            other[0] >= one[0] and other[1] >= one[1] and (other[0] > one[0] or other[1] > one[1]) for other in found
+        )
+
+    return [i for _, _, i in sorted(point for point in found if not beaten(point))]

@@ -1,0 +1,144 @@
+"""A few shapes of SVG: elements, axes with round ticks, a frame for a plot."""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from html import escape
+from itertools import chain, pairwise
+from math import ceil, floor, isfinite, log10
+
+WIDTH, HEIGHT = 480, 320  # small enough that text stays readable on a phone
+LEFT, TOP, BOTTOM = 50, 24, 48  # margins
+LETTER = 7.6  # how wide one is, more or less
+CLOCK = (60, 120, 300, 600, 900, 1800, 3600, 7200, 14400)  # seconds that are round in minutes or hours
+
+Point = tuple[float, float]
+
+
+def tag(name: str, *inside: str, **attributes: object) -> str:
+    """An element; what is inside is markup, an attribute's value is text. `class_` is class, `data_x` data-x."""
+    told = "".join(f' {key.strip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items())
+    return f"<{name}{told}>{''.join(inside)}</{name}>"
+
+
+def words(said: str, x: float, y: float, **attributes: object) -> str:
+    return tag("text", escape(said), x=f"{x:.1f}", y=f"{y:.1f}", **attributes)
+
+
+def polyline(points: Iterable[Point], **attributes: object) -> str:
+    return tag("polyline", points=" ".join(f"{x:.2f},{y:.2f}" for x, y in points), **attributes)
+
+
+def shortened(label: str, letters: int) -> str:
+    return label if len(label) <= letters else label[: letters - 1] + "…"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Values from low to high, drawn from start to end."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+    unit: str = "number"  # what the page's script shows a value as: number, share, bytes, seconds
+
+    def at(self, value: float) -> float:
+        low, high = self.low, self.high
+        if self.log:
+            low, high, value = log10(low), log10(high), log10(value)
+        return self.start + (value - low) / (high - low) * (self.end - self.start)
+
+    def shows(self, value: float) -> bool:
+        return isfinite(value) and (value > 0 or not self.log)
+
+    def ticks(self) -> list[float]:
+        if self.log and self.high / self.low >= 4:
+            return _decades(self.low, self.high)
+        return _round(self.low, self.high, CLOCK if self.unit == "seconds" and self.high >= 4 * CLOCK[0] else ())
+
+    def as_json(self) -> str:
+        told = (self.low, self.high, self.start, self.end, self.log, self.unit)
+        return json.dumps(dict(zip(("low", "high", "start", "end", "log", "unit"), told, strict=True)))
+
+
+def _decades(low: float, high: float) -> list[float]:
+    first, last = floor(log10(low)), ceil(log10(high))
+    every = ceil((last - first) / 6)
+    steps = (1, 2, 5) if last - first <= 2 else (1,)
+    powers = range(first, last + 1, every)
+    return [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
+
+
+def _round(low: float, high: float, preferred: Iterable[float]) -> list[float]:
+    rough = (high - low) / 4
+    power = 10.0 ** floor(log10(rough))
+    round_ones = (power * factor for factor in (1, 2, 2.5, 5, 10))
+    step = next(step for step in chain(preferred, round_ones) if rough <= step <= 2.5 * rough)
+    return [step * i for i in range(ceil(low / step), floor(high / step) + 1)]
+
+
+def padded(values: Iterable[float], share: float = 0.06) -> Point:
+    """From the least to the greatest, and a little more."""
+    known = list(values)
+    low, high = min(known), max(known)
+    room = (high - low) * share or abs(high) * 0.05 or 1.0
+    return low - room, high + room
+
+
+def padded_log(values: Iterable[float], share: float = 0.06) -> Point:
+    low, high = padded((log10(value) for value in values), share)
+    return 10**low, 10**high
+
+
+def frame(
+    x: Axis,
+    y: Axis,
+    x_name: str,
+    y_name: str,
+    x_text: Callable[[float], str],
+    y_text: Callable[[float], str],
+    bottom: float | None = None,
+) -> str:
+    """Grid, ticks and names of the axes; the bottom is where the values end, if not said otherwise."""
+    bottom = y.start if bottom is None else bottom
+    drawn = []
+    for value in x.ticks():
+        at = x.at(value)
+        drawn.append(tag("line", class_="grid", x1=f"{at:.1f}", x2=f"{at:.1f}", y1=y.end, y2=bottom))
+        drawn.append(words(x_text(value), at, bottom + 18, class_="tick", text_anchor="middle"))
+    for value in y.ticks():
+        at = y.at(value)
+        drawn.append(tag("line", class_="grid", x1=x.start, x2=x.end, y1=f"{at:.1f}", y2=f"{at:.1f}"))
+        drawn.append(words(y_text(value), x.start - 7, at + 4, class_="tick", text_anchor="end"))
+    drawn.append(tag("line", class_="axis", x1=x.start, x2=x.end, y1=bottom, y2=bottom))
+    drawn.append(words(x_name, (x.start + x.end) / 2, bottom + 39, class_="name", text_anchor="middle"))
+    drawn.append(words(y_name, 0, 12, class_="name"))
+    return tag("g", *drawn)
+
+
+def picture(*inside: str, title: str, height: float = HEIGHT, **attributes: object) -> str:
+    return tag(
+        "svg",
+        tag("title", escape(title)),
+        *inside,
+        viewBox=f"0 0 {WIDTH} {height:.0f}",
+        role="img",
+        aria_label=title,
+        **attributes,
+    )
+
+
+def apart(places: list[float], gap: float, low: float, high: float) -> list[float]:
+    """The same places in the same order, moved no more than needed for a gap between all of them."""
+    order = sorted(range(len(places)), key=places.__getitem__)
+    gap = min(gap, (high - low) / max(1, len(places) - 1))
+    moved = [min(max(place, low), high) for place in places]
+    for before, here in pairwise(order):
+        moved[here] = max(moved[here], moved[before] + gap)
+    limit = high
+    for here in reversed(order):
+        moved[here] = min(moved[here], limit)
+        limit = moved[here] - gap
+    return moved

@@ -1,0 +1,77 @@
+"""Numbers as people read them."""
+
+import re
+from collections.abc import Callable
+from math import isfinite
+
+
+def human(nbytes: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if nbytes < 1000:
+            return f"{nbytes:.0f} {unit}" if unit == "B" or nbytes >= 100 else f"{nbytes:.1f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.2f} GB"
+
+
+def duration(seconds: float) -> str:
+    """Three digits or so, in a unit that keeps the number short."""
+    if not isfinite(seconds):
+        return str(seconds)
+    if seconds >= 600:
+        return f"{seconds / 60:.1f} min" if seconds < 36_000 else f"{seconds / 3600:.1f} h"
+    if seconds >= 1:
+        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
+    return f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} us"
+
+
+def times(factor: float) -> str:
+    """How many times more or less: one digit after the point, two where it is near 1."""
+    return f"{factor:.2f}x" if factor < 10 else f"{factor:.1f}x"
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric is a share of all, which is told in percent."""
+    return metric.endswith(("accuracy", "iou"))
+
+
+def metric_text(metric: str, value: float, spread: float | None = None) -> str:
+    """A metric, with its spread over seeds where there is one."""
+    if is_share(metric):
+        return f"{value:.1%}" if spread is None else f"{value:.1%} ± {100 * spread:.1f}"
+    return f"{value:.3f}" if spread is None else f"{value:.3f} ± {spread:.3f}"
+
+
+def metric_name(metric: str) -> str:
+    return metric.replace("_", " ")
+
+
+def link_text(link: str) -> str:
+    """A link as people write it: 20mbit is 20 Mbit/s, and 50mbit/10mbit goes down and up."""
+    rates = [re.sub(r"([kmg]?)bit$", lambda unit: f" {unit[1].upper()}bit/s", rate) for rate in link.split("/")]
+    rates = [rate.replace("Kbit", "kbit") for rate in rates]
+    return rates[0] if len(rates) == 1 else f"{rates[0]} down, {rates[1]} up"
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def clock(most: float) -> Callable[[float], str]:
+    """How to tell times on an axis that ends at this one."""
+    units = {3600.0: "h", 60.0: "min", 1.0: "s", 1e-3: "ms", 1e-6: "us"}
+    unit = next((unit for unit in units if most >= (2.5 * unit if unit < 60 else 4 * unit)), 1e-6)
+    return lambda seconds: f"{seconds / unit:g} {units[unit]}" if seconds else "0"
+
+
+def rounded_bytes(nbytes: float) -> str:
+    number, unit = human(nbytes).split(" ")
+    return f"{float(number):g} {unit}"
+
+
+def percent(share: float) -> str:
+    """A share as a tick of an axis tells it: in full."""
+    return f"{round(100 * share, 6):g}%"
+
+
+def short(value: float) -> str:
+    return f"{value:.6g}"

@@ -1,0 +1,30 @@
+"""How learning rates go over a training, as shares of the optimizer's own rate."""
+
+import math
+from collections.abc import Sequence
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+
+def stepped(optimizer: Optimizer, steps: int, at: Sequence[float], factor: float = 0.1) -> LambdaLR:
+    """Multiply by `factor` at these parts of the training."""
+    return LambdaLR(optimizer, lambda step: factor ** sum(step >= part * steps for part in at))
+
+
+def cosine(optimizer: Optimizer, steps: int, warmup: float = 0.0, end: float = 0.0) -> LambdaLR:
+    """Rise in a line over the part `warmup` of the training, then fall in half a cosine to the share `end`."""
+    rise = warmup * steps
+
+    def share(step: int) -> float:
+        if step < rise:
+            return (step + 1) / (rise + 1)
+        done = min(1.0, (step - rise) / max(1.0, steps - rise))
+        return end + (1 - end) * (1 + math.cos(math.pi * done)) / 2
+
+    return LambdaLR(optimizer, share)
+
+
+def poly(optimizer: Optimizer, steps: int, power: float = 0.9) -> LambdaLR:
+    """Fall to zero as a power of what is left of the training."""
+    return LambdaLR(optimizer, lambda step: max(0.0, 1 - step / steps) ** power)

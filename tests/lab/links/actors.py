@@ -1,0 +1,74 @@
+"""What tests run within a network. It does not import thinwire, whose torch takes seconds; so it enters by itself."""
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+NEWNET = 0x40000000
+
+
+def launcher(ranks, token):
+    """Starts ranks as torchrun does, but when one ends, it leaves the others alone."""
+    for rank in range(int(ranks)):
+        subprocess.Popen([sys.executable, __file__, "rank", str(rank), token])
+    os.wait()
+    os._exit(5)
+
+
+def rank(number, token):
+    """Enters its namespace, tells where it is, and stays."""
+    told = {"rank": int(number), "hub": namespace(), "user": os.readlink("/proc/self/ns/user")}
+    opened = os.open(os.environ["THINWIRE_NAMESPACES"].split(":")[int(number)], os.O_RDONLY)
+    assert ctypes.CDLL(None).setns(opened, NEWNET) == 0
+    os.write(1, json.dumps(told | {"namespace": namespace()}).encode() + b"\n")  # print may come in pieces
+    time.sleep(300)
+
+
+def namespace():
+    return os.readlink("/proc/thread-self/ns/net")
+
+
+def parent(expected, *command):
+    """Starts a command that expects another process as its parent, in its place."""
+    me = os.readlink("/proc/self")
+    sys.exit(subprocess.call([me if part == expected else part for part in command]))
+
+
+def listener():
+    """Tells which signals it gets, until half a second after the first."""
+    heard = []
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: heard.append(number))
+    print("listening", flush=True)
+    while not heard:
+        time.sleep(0.01)
+    time.sleep(0.5)
+    print(*heard)
+    sys.exit(7)
+
+
+def without_capability(number, *command):
+    """Runs a command without a capability, as root."""
+    drop_from_bounding_set = 24
+    assert ctypes.CDLL(None).prctl(drop_from_bounding_set, int(number), 0, 0, 0) == 0
+    os.execv(command[0], command)
+
+
+def without_namespaces(*command):
+    """Runs a command where the kernel allows no further network namespace."""
+    user, new_user = os.getuid(), 0x10000000
+    assert ctypes.CDLL(None).unshare(new_user) == 0
+    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+    with open("/proc/sys/user/max_net_namespaces", "w") as file:
+        file.write("0")
+    os.execv(command[0], command)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,31 @@
+"""What torchrun starts in a network: all ranks sum a tensor, rank 0 tells how long it took and what was counted."""
+
+import json
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+from thinwire.lab import links
+
+
+def main():
+    store, rank, ranks = next(dist.rendezvous("env://"))
+    links.enter(rank)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
+    tensor = torch.ones(int(sys.argv[1]))
+    dist.barrier()
+    before, start = links.counters(), time.perf_counter()
+    dist.all_reduce(tensor)
+    seconds = time.perf_counter() - start
+    dist.barrier()  # so that the last acknowledgements are in
+    counted = [after - earlier for earlier, after in zip(before, links.counters(), strict=True)]
+    if rank == 0:
+        told = {"inside": links.inside(), "sum": float(tensor.sum()), "seconds": seconds, "counted": counted}
+        print(json.dumps(told))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

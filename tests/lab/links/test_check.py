@@ -1,0 +1,46 @@
+import json
+
+import pytest
+from rich.console import Console
+
+from thinwire.lab import links
+from thinwire.lab.links.check import Way
+
+
+def printed(checked):
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(checked.shown())
+    return captured.get()
+
+
+@pytest.mark.usefixtures("possible")
+def test_a_link_carries_what_it_says_in_both_directions():
+    link = links.Link.parse("20mbit/10mbit")
+    checked = links.check(link, seconds=1.0)
+    assert checked.peers == 2, "one peer could not fill 20mbit with its 10mbit"
+    assert checked.holds
+    down, up = checked.ways["down"], checked.ways["up"]
+    assert (down.nominal, up.nominal) == (link.down, link.up)
+    for way in (down, up):
+        assert 0.95 < way.share < 1.03
+        assert 0.02 < way.overhead < 0.08
+    assert 0 < checked.round_trip_seconds < 0.05
+    assert json.loads(json.dumps(checked.as_dict()))["ways"]["down"]["wire"] == down.wire
+    assert "20 Mbit/s" in printed(checked)
+
+
+@pytest.mark.parametrize(("carried", "says_so"), [(0.99e9, False), (0.7e9, True)])
+def test_a_machine_that_cannot_carry_a_link_is_said_to_be_too_slow(carried, says_so):
+    way = Way(nominal=1e9, wire=carried, payload=0.95 * carried)
+    ways = dict.fromkeys(("down", "up"), way)
+    checked = links.Checked(links.Link.parse("1gbit"), 1.0, peers=1, round_trip_seconds=1e-4, ways=ways)
+    assert checked.holds is not says_so
+    assert ("too slow" in printed(checked)) is says_so
+
+
+def test_a_link_that_cannot_be_made_is_one_clear_error(monkeypatch, tmp_path):
+    (tmp_path / "pyroute2.py").write_text("raise ImportError")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(links.LinkError, match="pip install 'thinwire"):
+        links.check(links.Link.parse("100mbit"), seconds=1.0)

@@ -1,0 +1,103 @@
+import pytest
+
+from tests.lab.tasks import called
+from thinwire.lab.comparison import LOG, PLAN, Failed, Job, run_all
+from thinwire.lab.plan import Plan, PlanError
+from thinwire.lab.runs import Run
+
+
+def job(folder, method="topk", name="Tiny", **settings):
+    settings = {"ranks": 2, "transport": "simulated", "steps": 3, "evaluations": 1} | settings
+    return Job(Plan(called(name), method, **settings), folder / method)
+
+
+def nobody(job, event):
+    pass
+
+
+def test_each_run_leaves_what_it_was_how_it_went_and_how_to_repeat_it(tmp_path):
+    jobs = [job(tmp_path, "topk"), job(tmp_path, "fp16")]
+    runs = run_all(jobs, nobody)
+    assert [run.label for run in runs] == ["topk", "fp16"]
+    for done, run in zip(jobs, runs, strict=True):
+        assert Run.load(done.folder / "run.json") == run
+        assert (done.folder / PLAN).read_text() == done.plan.to_toml()
+        log = (done.folder / LOG).read_text()
+        assert log.splitlines()[0] == f"# {done.plan.command()}"
+        assert "step 3, test_accuracy" in log
+
+
+def test_what_is_finished_is_kept_and_the_rest_is_made(tmp_path):
+    first = run_all([job(tmp_path, "topk")], nobody)
+    seen = []
+    again = run_all([job(tmp_path, "topk"), job(tmp_path, "fp16")], lambda which, event: seen.append((which, event)))
+    assert again[0] == first[0]
+    begun = [which.plan.method for which, event in seen if "begins" in event]
+    kept = [which.plan.method for which, event in seen if "kept" in event]
+    assert (begun, kept) == (["fp16"], ["topk"])
+
+
+def test_a_comparison_that_is_interrupted_goes_on(tmp_path):
+    jobs = [job(tmp_path, "topk"), job(tmp_path, "fp16"), job(tmp_path, "sign")]
+
+    def interrupt(which, event):
+        if which.plan.method == "fp16" and "loss" in event:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_all(jobs, interrupt)
+    assert jobs[0].finished() is not None
+    assert jobs[1].finished() is None
+    begun = []
+    run_all(jobs, lambda which, event: begun.append(which.plan.method) if "begins" in event else None)
+    assert begun == ["fp16", "sign"]
+
+
+def test_a_folder_of_another_plan_is_left_alone(tmp_path):
+    run_all([job(tmp_path)], nobody)
+    before = (tmp_path / "topk" / "run.json").read_bytes()
+    with pytest.raises(PlanError, match="holds a run of another plan; choose another folder"):
+        run_all([job(tmp_path, seed=2)], nobody)
+    assert (tmp_path / "topk" / "run.json").read_bytes() == before
+
+
+def test_a_run_that_fails_is_told_of_and_the_others_are_made(tmp_path):
+    jobs = [job(tmp_path, "topk", "Diverges"), job(tmp_path, "fp16")]
+    with pytest.raises(Failed, match="topk, seed 1: NaN or infinity"):
+        run_all(jobs, nobody)
+    assert jobs[0].finished() is None
+    assert jobs[1].finished() is not None
+    assert "NaN or infinity" in (jobs[0].folder / LOG).read_text()
+
+
+def test_ranks_that_die_are_replaced_for_the_next_run(tmp_path):
+    settings = {"transport": "processes", "steps": 4}
+    jobs = [job(tmp_path, "topk", "Dies", **settings), job(tmp_path, "fp16", **settings)]
+    with pytest.raises(Failed, match="topk, seed 1: rank 1 was killed by SIGKILL") as raised:
+        run_all(jobs, nobody)
+    assert str(jobs[0].folder / LOG) in str(raised.value)
+    assert jobs[0].finished() is None
+    assert jobs[1].finished() is not None
+
+
+def test_a_full_disk_leaves_no_half_run(tmp_path, monkeypatch):
+    done = job(tmp_path, "topk")
+    run_all([done], nobody)
+    written = Run.save
+
+    def full(self, folder):
+        folder.mkdir(exist_ok=True)
+        (folder / "run.unfinished").write_text("{")
+        raise OSError(28, "No space left on device", str(folder / "run.json"))
+
+    monkeypatch.setattr(Run, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        run_all([done, job(tmp_path, "fp16")], nobody)
+    monkeypatch.setattr(Run, "save", written)
+    assert len(run_all([done, job(tmp_path, "fp16")], nobody)) == 2
+
+
+def test_simulated_runs_start_no_process(tmp_path, monkeypatch):
+    monkeypatch.setattr("subprocess.Popen", None)
+    monkeypatch.setattr("thinwire.lab.runs.commit", lambda: None)
+    assert len(run_all([job(tmp_path)], nobody)) == 1

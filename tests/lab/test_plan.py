@@ -1,0 +1,90 @@
+import tomllib
+from dataclasses import replace
+
+import pytest
+
+from thinwire.cli import _parser
+from thinwire.lab.plan import Plan, PlanError, plan_of, read_file
+
+PLAN = Plan(
+    workload="my task.py:It's",
+    method="Feedback(TopK(0.01))",
+    ranks=3,
+    transport="simulated",
+    link="50mbit/10mbit",
+    modelled=True,
+    steps=7,
+    batch=12,
+    shards="dirichlet:0.1",
+    seed=5,
+    threads=2,
+    evaluations=3,
+    data="some where",
+)
+
+
+def test_a_plan_comes_back_from_its_run_file(tmp_path):
+    for plan in (PLAN, replace(PLAN, steps=None, epochs=0.5), Plan("digits-cnn", "dense")):
+        file = tmp_path / "run.toml"
+        file.write_text(plan.to_toml())
+        assert plan_of(read_file(file)) == plan
+
+
+def test_a_plan_comes_back_from_its_command():
+    import shlex
+
+    for plan in (PLAN, replace(PLAN, steps=None, epochs=0.5), Plan("digits-cnn", "dense")):
+        program, *arguments = shlex.split(plan.command())
+        assert program == "thinwire"
+        said = vars(_parser().parse_args(arguments))
+        said = {name: value for name, value in said.items() if name not in ("run", "json")}
+        assert plan_of(said) == plan
+
+
+def test_every_flag_has_a_place_in_the_run_file():
+    assert set(tomllib.loads(PLAN.to_toml())) | {"epochs", "budget"} == set(Plan.__dataclass_fields__)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"ranks": 0}, "ranks takes a whole number above 0, not 0"),
+        ({"ranks": "4"}, "not '4'"),
+        ({"ranks": True}, "not True"),
+        ({"steps": 2.5}, "steps takes a whole number above 0, not 2.5"),
+        ({"epochs": -1}, "epochs takes a number above 0, not -1"),
+        ({"steps": 1, "epochs": 1}, "steps or epochs, not both"),
+        ({"transport": "pigeon"}, "the transport is one of processes, simulated, not 'pigeon'"),
+        ({"budget": "large"}, "the budget is one of small, full, not 'large'"),
+        ({"modelled": True}, "needs a link to model"),
+        ({"modelled": "yes"}, "modelled is true or false, not 'yes'"),
+        ({"link": 100}, "link takes a text, not 100"),
+        ({"seed": -1}, "a seed is a number from 0 to 32767, not -1"),
+        ({"rank": 4}, "no setting 'rank' (did you mean 'ranks'?)"),
+    ],
+)
+def test_a_mistake_is_shown(said, message):
+    with pytest.raises(PlanError) as raised:
+        plan_of({"workload": "digits-cnn", "method": "dense"} | said)
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("missing", ["workload", "method"])
+def test_what_a_run_cannot_do_without_is_asked_for(missing):
+    said = {"workload": "digits-cnn", "method": "dense"}
+    del said[missing]
+    with pytest.raises(PlanError, match=f"needs a {missing}: --{missing}"):
+        plan_of(said)
+
+
+def test_simulated_ranks_have_no_wires_so_their_time_on_a_link_is_modelled():
+    said = {"workload": "digits-cnn", "method": "dense", "transport": "simulated", "link": "1gbit"}
+    assert plan_of(said).modelled
+
+
+def test_a_run_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(PlanError, match=r"nowhere\.toml cannot be read"):
+        read_file(tmp_path / "nowhere.toml")
+    (tmp_path / "odd.toml").write_text("ranks = = 4")
+    with pytest.raises(PlanError, match=r"odd\.toml is not TOML"):
+        read_file(tmp_path / "odd.toml")

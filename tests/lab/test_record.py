@@ -1,0 +1,92 @@
+import time
+
+import pytest
+import torch
+
+import thinwire
+from tests.lab.tasks import called
+from thinwire.lab.learner import Learner, task_of
+from thinwire.lab.plan import Plan
+from thinwire.lab.record import MOST_POINTS, Clock, Record, kinds_of, machine
+
+
+def test_a_clock_stands_still_when_it_is_stopped():
+    start, clock = time.perf_counter(), Clock()
+    time.sleep(0.02)
+    clock.stop()
+    time.sleep(0.05)
+    clock.go_on()
+    read, all_seconds = clock.read(), time.perf_counter() - start
+    assert 0.02 <= read <= all_seconds - 0.05
+
+
+def recorded(steps, link_bytes=1000, **settings):
+    plan = Plan(called("Tiny"), "dense", ranks=2, steps=steps, **settings)
+    task = task_of(plan)
+    record, meter = Record(plan, task), thinwire.Meter()
+    learner = Learner(plan, task, 0)
+    for step in range(1, steps + 1):
+        meter.payload_bytes += 100
+        meter.dense_bytes += 400
+        meter.link_bytes += link_bytes
+        record.step(torch.tensor(float(step)), meter, seconds=0.5 * step)
+        if record.is_due():
+            record.evaluate(learner)
+    return record.run(
+        method="Average()",
+        losses=torch.stack(record.losses),
+        meter=meter.as_dict(prefix=""),
+        compute=0.25 * steps,
+        wire=None,
+        kinds={},
+        warnings=[],
+    )
+
+
+def test_a_run_holds_what_was_noted():
+    run = recorded(20, evaluations=4)
+    assert [noted["step"] for noted in run.evaluations] == [5, 10, 15, 20]
+    assert [noted["payload_bytes"] for noted in run.evaluations] == [500, 1000, 1500, 2000]
+    assert [noted["seconds"] for noted in run.evaluations] == [2.5, 5.0, 7.5, 10.0]
+    assert run.metrics["test_accuracy"] == run.evaluations[-1]["test_accuracy"]
+    assert [point["loss"] for point in run.history] == list(range(1, 21))
+    assert run.seconds["total"] == 10.0
+    assert run.bytes == {"dense": 8000, "payload": 2000, "link": 20_000}
+    assert run.ratio == 4
+    assert run.parameters == 64 * 80 + 80 + 80 * 10 + 10
+
+
+def test_more_evaluations_than_steps_are_one_a_step():
+    assert [noted["step"] for noted in recorded(3).evaluations] == [1, 2, 3]
+
+
+def test_a_long_history_is_told_in_stretches_that_lose_no_step():
+    steps = 2 * MOST_POINTS + 1
+    run = recorded(steps, evaluations=1)
+    assert len(run.history) <= MOST_POINTS
+    assert run.history[0]["step"] == 3
+    assert run.history[0]["loss"] == 2.0, "the mean of steps 1 to 3"
+    assert run.history[-1]["step"] == steps
+    assert run.history[-1]["payload_bytes"] == 100 * steps
+
+
+def test_modelled_time_is_the_links_own_beside_what_was_measured():
+    run = recorded(10, link_bytes=125_000, link="2mbit/1mbit", modelled=True, transport="simulated")
+    assert run.modelled
+    assert run.seconds["exchange"] == pytest.approx(10.0)  # a second a step by the slower direction
+    assert run.seconds["total"] == pytest.approx(5.0 + 10.0)
+    assert run.history[0]["seconds"] == pytest.approx(0.5 + 1.0)
+
+
+def test_bytes_by_kind_of_layer_add_up_to_what_a_step_says():
+    plan = Plan(called("Tiny"), "fp16", ranks=2)
+    kinds = kinds_of(Learner(plan, task_of(plan), 0), plan)
+    elements = 64 * 80 + 80 + 80 * 10 + 10
+    assert sum(kind["elements"] for kind in kinds.values()) == elements
+    assert sum(kind["payload"] for kind in kinds.values()) == 2 * elements
+
+
+def test_the_machine_is_described_in_words():
+    described = machine()
+    assert described["torch"] == torch.__version__
+    assert all(isinstance(value, str) and value for value in described.values())

@@ -1,0 +1,66 @@
+import pytest
+import torch
+
+from tests.lab.tasks import called
+from thinwire.lab import simulation
+from thinwire.lab.plan import Plan
+from thinwire.lab.runs import Run
+
+
+def events_of(*plans):
+    heard = []
+    simulation.run(list(plans), heard.append)
+    return heard
+
+
+def run_of(name="Tiny", method="topk", **settings):
+    plan = Plan(called(name), method, **({"ranks": 2, "transport": "simulated", "steps": 6} | settings))
+    (done,) = [event["done"] for event in events_of(plan) if "done" in event]
+    return Run(**done)
+
+
+def what_came_out(run):
+    return run.metrics, run.bytes, [(point["step"], point["loss"], point["payload_bytes"]) for point in run.history]
+
+
+@pytest.mark.parametrize("name", ["Tiny", "Draws"])
+def test_the_same_seed_gives_the_same_run(name):
+    assert what_came_out(run_of(name)) == what_came_out(run_of(name))
+    assert what_came_out(run_of(name)) != what_came_out(run_of(name, seed=2))
+
+
+def test_ranks_that_work_at_once_give_what_they_give_in_turn(monkeypatch):
+    at_once = what_came_out(run_of(ranks=4))
+    monkeypatch.setattr(torch, "equal", lambda *_: False)  # as if the model had drawn: the ranks take turns
+    assert what_came_out(run_of(ranks=4)) == at_once
+
+
+def test_dense_ranks_learn_what_one_rank_learns_from_all_examples():
+    # The mean of the ranks' gradients is the gradient of the whole batch; here, with the same examples everywhere.
+    alone, four = (run_of(method="dense", ranks=ranks, batch=160, steps=4) for ranks in (1, 4))
+    assert [p["loss"] for p in four.history] == pytest.approx([p["loss"] for p in alone.history], rel=1e-4)
+
+
+def test_its_seconds_are_those_of_a_rank():
+    run = run_of()
+    assert run.transport == "simulated"
+    parts = run.seconds["compute"] + run.seconds["encode"] + run.seconds["decode"]
+    assert run.seconds["exchange"] == 0
+    assert run.seconds["total"] == pytest.approx(parts, rel=0.5)
+    assert not run.modelled
+    assert "wire" not in run.bytes
+
+
+def test_divergence_fails_the_run_and_not_the_next_one():
+    settings = {"ranks": 2, "transport": "simulated", "steps": 4}
+    events = events_of(Plan(called("Diverges"), "topk", **settings), Plan(called("Tiny"), "topk", **settings))
+    (failed,) = [event["failed"] for event in events if "failed" in event]
+    assert "NaN or infinity in the gradient of" in failed
+    assert [event["begins"] for event in events if "begins" in event] == [0, 1]
+    assert "done" in events[-1]
+
+
+def test_the_number_of_threads_is_as_it_was():
+    before = torch.get_num_threads()
+    run_of(threads=before + 1)
+    assert torch.get_num_threads() == before
