@@ -50,7 +50,7 @@ LAYERS: dict[str, set[str]] = {
         "session",
         "attach",
     },
-    "lab": {"__init__", "methods"},
+    "lab": {"__init__"},
     "cli": {"version", "methods", "lab"},
     "__main__": {"cli"},
 }

@@ -1,4 +1,5 @@
 import time
+import warnings
 
 import pytest
 import torch
@@ -7,7 +8,7 @@ import thinwire
 from tests.lab.tasks import called
 from thinwire.lab.learner import Learner, task_of
 from thinwire.lab.plan import Plan
-from thinwire.lab.record import MOST_POINTS, Clock, Record, kinds_of, machine
+from thinwire.lab.record import MOST_POINTS, Clock, Record, kinds_of, machine, told_warnings
 
 
 def test_a_clock_stands_still_when_it_is_stopped():
@@ -39,7 +40,7 @@ def recorded(steps, link_bytes=1000, **settings):
         compute=0.25 * steps,
         wire=None,
         kinds={},
-        warnings=[],
+        warned=[],
     )
 
 
@@ -90,3 +91,12 @@ def test_the_machine_is_described_in_words():
     described = machine()
     assert described["torch"] == torch.__version__
     assert all(isinstance(value, str) and value for value in described.values())
+
+
+def test_what_thinwire_warns_of_is_kept_and_other_warnings_are_printed(capsys):
+    with told_warnings() as told:
+        warnings.warn_explicit("it saves nothing", UserWarning, thinwire.__file__, 1)
+        warnings.warn_explicit("it saves nothing", UserWarning, thinwire.__file__, 1)
+        warnings.warn_explicit("a task's own", UserWarning, "task.py", 7)
+    assert told == ["it saves nothing"]
+    assert capsys.readouterr().err == "task.py:7: UserWarning: a task's own\n"

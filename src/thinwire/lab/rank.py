@@ -3,9 +3,9 @@
 import json
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict
+from inspect import signature
 from typing import Any
 
 import torch
@@ -17,10 +17,16 @@ import thinwire
 from thinwire.lab import links
 from thinwire.lab.learner import Learner, Task, task_of
 from thinwire.lab.plan import Plan
-from thinwire.lab.record import Clock, Record, kinds_of
+from thinwire.lab.record import Clock, Record, kinds_of, told_warnings
 from thinwire.lab.runs import Run
 
 TOLD = "thinwire-event "  # begins a line on standard output that is meant for the parent
+# Buffers, such as running means, stay each rank's own: only what a method says goes over the link. Since torch 2.13,
+# that has another name.
+BUFFERS = ("forward_sync_buffers", "broadcast_buffers")
+OWN_BUFFERS: dict[str, Any] = {
+    next(name for name in BUFFERS if name in signature(DistributedDataParallel).parameters): False
+}
 TELL_EVERY = 0.25  # seconds
 Tell = Callable[..., None]
 
@@ -55,10 +61,8 @@ def train(plan: Plan, task: Task, tell: Tell) -> Run | None:
     rank = dist.get_rank()
     learner = Learner(plan, task, rank)
     learner.warm_up()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        # Its buffers, such as running means, stay each rank's own: only what a method says goes over the link.
-        model = DistributedDataParallel(learner.model, broadcast_buffers=False)
+    with told_warnings() as warned:
+        model = DistributedDataParallel(learner.model, **OWN_BUFFERS)
         handle = thinwire.attach(model, plan.method)
         record, told = Record(plan, task), 0.0
         dist.barrier()
@@ -98,7 +102,7 @@ def train(plan: Plan, task: Task, tell: Tell) -> Run | None:
         compute=compute,
         wire=busiest["wire"],
         kinds=kinds_of(learner, plan),
-        warnings=sorted({str(warning.message) for warning in caught}),
+        warned=warned,
     )
 
 

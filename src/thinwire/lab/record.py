@@ -2,7 +2,11 @@
 
 import os
 import platform
+import sys
 import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,6 +20,7 @@ from thinwire.lab.plan import Plan
 from thinwire.lab.runs import Run
 from thinwire.lab.sizes import Sizer, gradients_of
 
+OURS = Path(thinwire.__file__).parent
 MOST_POINTS = 1000  # of a history; longer runs are told in so many stretches
 
 
@@ -74,7 +79,7 @@ class Record:
         compute: float,
         wire: int | None,
         kinds: dict[str, dict[str, float]],
-        warnings: list[str],
+        warned: list[str],
     ) -> Run:
         """The run, of the mean losses over the ranks and the counts of the rank whose link carried most."""
         plan, workload = self.plan, self.task.workload
@@ -115,7 +120,7 @@ class Record:
             shards=plan.shards,
             machine=machine(),
             command=plan.command(),
-            warnings=warnings,
+            warnings=warned,
         )
 
     def _on_the_link(self, nbytes: float) -> float:
@@ -135,6 +140,23 @@ class Record:
             }
             for start, end in zip([0, *ends], ends, strict=False)
         ]
+
+
+@contextmanager
+def told_warnings() -> Iterator[list[str]]:
+    """Collect what thinwire warns of; what others warn of is printed, as it would be without this."""
+    told: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        yield told
+    for warning in caught:
+        if Path(warning.filename).is_relative_to(OURS):
+            if str(warning.message) not in told:
+                told.append(str(warning.message))
+        else:
+            print(
+                f"{warning.filename}:{warning.lineno}: {warning.category.__name__}: {warning.message}", file=sys.stderr
+            )
 
 
 def kinds_of(learner: Learner, plan: Plan) -> dict[str, dict[str, float]]:

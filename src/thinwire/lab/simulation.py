@@ -2,7 +2,6 @@
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from torch import Tensor
 import thinwire
 from thinwire.lab.learner import Learner, Task, task_of
 from thinwire.lab.plan import Plan
-from thinwire.lab.record import Record, kinds_of
+from thinwire.lab.record import Record, kinds_of, told_warnings
 from thinwire.lab.runs import Run
 
 Result = TypeVar("Result")
@@ -43,8 +42,7 @@ def train(plan: Plan, task: Task, tell: Callable[..., None]) -> Run:
 
     Its seconds are those of one rank: what it computes, encodes and decodes, as if it had a core of its own.
     """
-    with _threads(plan.threads), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with _threads(plan.threads), told_warnings() as warned:
         strategy = thinwire.strategy_of(plan.method)
         if not isinstance(strategy, thinwire.DataParallel):
             raise ValueError(f"{strategy!r} cannot be simulated here: it does not exchange gradients in every step")
@@ -70,7 +68,7 @@ def train(plan: Plan, task: Task, tell: Callable[..., None]) -> Run:
         compute=compute,
         wire=None,
         kinds=kinds_of(crew.learners[0], plan),
-        warnings=sorted({str(warning.message) for warning in caught}),
+        warned=warned,
     )
 
 

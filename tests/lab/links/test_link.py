@@ -50,7 +50,7 @@ def test_what_is_not_a_rate_is_shown_with_examples(text):
 
 
 def test_a_third_rate_is_a_mistake():
-    with pytest.raises(ValueError, match="'1mbit/2mbit/3mbit'.* more than two rates"):
+    with pytest.raises(ValueError, match=r"'1mbit/2mbit/3mbit'.* more than two rates"):
         Link.parse("1mbit/2mbit/3mbit")
 
 

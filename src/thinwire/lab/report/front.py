@@ -1,12 +1,13 @@
 """The plane of ratio and metric: how much smaller against how good, and the front that nothing beats in both."""
 
+from collections.abc import Iterable
 from html import escape
 from math import isfinite
 
 from thinwire.lab.report import svg, units
 from thinwire.lab.report.looks import Look
 from thinwire.lab.report.plot import Plot
-from thinwire.lab.report.summary import Entry, Section, pareto
+from thinwire.lab.report.summary import Entry, Section
 from thinwire.lab.report.svg import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, Axis, tag, words
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
@@ -34,6 +35,20 @@ def front(section: Section, looks: dict[str, Look]) -> Plot:
     )
     spread = " Bars: one standard deviation over seeds." if len(section.seeds) > 1 else ""
     return Plot("pareto", title, drawing, f"The line joins the methods that no other one beats in both.{spread}")
+
+
+def pareto(points: Iterable[tuple[float, float]], better: str) -> list[int]:
+    """Which points (ratio, metric) no other point beats in both, from the smallest ratio to the largest."""
+    sign = 1 if better == "higher" else -1
+    found = [(ratio, sign * metric, i) for i, (ratio, metric) in enumerate(points)]
+    found = [point for point in found if isfinite(point[0]) and isfinite(point[1])]
+
+    def beaten(one: tuple[float, float, int]) -> bool:
+        return any(
+            other[0] >= one[0] and other[1] >= one[1] and (other[0] > one[0] or other[1] > one[1]) for other in found
+        )
+
+    return [i for _, _, i in sorted(point for point in found if not beaten(point))]
 
 
 def _axes(known: list[Entry]) -> tuple[Axis, Axis]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from thinwire.lab.report.summary import Section
+from thinwire.lab.report.summary import PARTS, Section
 
 INK = ("#1b1f24", "#e6edf3")  # on light paper, on a dark screen
 HUES = (
@@ -15,7 +15,7 @@ HUES = (
     ("#56b4e9", "#8fd0f5"),
 )
 DASHES = ("", "7 3", "2 3")  # for the second and the third time round
-PARTS = {"compute": "#3d4f87", "encode": "#5aa9c7", "exchange": "#f0a830", "decode": "#9c4a6e"}
+TIMES = dict(zip(PARTS, ("#3d4f87", "#5aa9c7", "#f0a830", "#9c4a6e"), strict=True))
 # Tol's muted scheme, for up to nine kinds of layers.
 KINDS = ("#4b3ea8", "#88ccee", "#44aa99", "#117733", "#999933", "#ddcc77", "#cc6677", "#882255", "#aa4499")
 

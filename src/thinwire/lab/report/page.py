@@ -4,17 +4,12 @@ from html import escape
 from importlib.resources import files
 
 from thinwire.lab.report import looks, units
-from thinwire.lab.report.findings import findings
 from thinwire.lab.report.looks import Look
-from thinwire.lab.report.notes import notes
-from thinwire.lab.report.plot import Plot
-from thinwire.lab.report.plots import plots
 from thinwire.lab.report.summary import Section
 from thinwire.lab.report.svg import tag
-from thinwire.lab.report.table import columns, heading
+from thinwire.lab.report.table import heading
+from thinwire.lab.report.task import MODELLED, swatch, task
 from thinwire.lab.runs import Run
-
-MODELLED = tag("span", "modelled", class_="tag")
 
 
 def page(sections: list[Section]) -> str:
@@ -28,7 +23,7 @@ def page(sections: list[Section]) -> str:
         tag(
             "main",
             _contents(sections) if len(sections) > 1 else "",
-            *(_section(section, chosen, f"task-{i + 1}") for i, section in enumerate(sections)),
+            *(task(section, chosen, f"task-{i + 1}") for i, section in enumerate(sections)),
             _methods(sections, chosen),
             _repeat(sections),
             _machine(runs),
@@ -51,21 +46,18 @@ def page(sections: list[Section]) -> str:
 
 
 def _resource(name: str) -> str:
-    return files("thinwire.lab.report").joinpath(name).read_text()
+    return files("thinwire.lab.report").joinpath(name).read_text("utf-8")
 
 
 def _told(sections: list[Section], runs: list[Run]) -> str:
     methods = len({run.method for run in runs})
-    said = f"{units.counted(methods, 'method')}, {units.counted(len(runs), 'training run')}"
-    steps = sorted({run.steps for run in runs})
-    said += f", {' or '.join(f'{n:,}' for n in steps)} steps each"
-    if any(run.batch for run in runs):
-        said += (
-            f", batches of {' or '.join(f'{n:,}' for n in sorted({run.batch for run in runs}))} examples over all ranks"
-        )
-    modelled = " Times on the link are " + MODELLED + ": computed from bytes, not measured."
+    said = f"{units.counted(methods, 'method')}, {units.counted(len(runs), 'training run')}, thinwire "
+    said += " or ".join(dict.fromkeys(run.version for run in runs)) + "."
+    machines = dict.fromkeys(", ".join(f"{name} {value}" for name, value in run.machine.items()) for run in runs)
+    told = [f"On {machine}." for machine in machines if machine]
+    modelled = f" Times on the link are {MODELLED}: computed from bytes, not measured."
     some = modelled if any(section.modelled for section in sections) else ""
-    return tag("p", escape(said) + "." + some, class_="quiet")
+    return tag("p", escape(" ".join([said, *told])) + some, class_="quiet")
 
 
 def _contents(sections: list[Section]) -> str:
@@ -73,101 +65,11 @@ def _contents(sections: list[Section]) -> str:
     return tag("nav", tag("ul", *links))
 
 
-def _section(section: Section, chosen: dict[str, Look], key: str) -> str:
-    drawn = [_figure(plot, key) for plot in plots(section, chosen)]
-    found = [
-        tag(
-            "div",
-            tag("strong", escape(finding.figure)),
-            tag("b", escape(finding.method)),
-            tag("p", escape(finding.sentence)),
-            class_="card",
-            style=f"--c:{chosen[finding.method].css}",
-        )
-        for finding in findings(section)
-    ]
-    return tag(
-        "section",
-        tag("h2", escape(heading(section).removesuffix(" (modelled)")), " " + MODELLED if section.modelled else ""),
-        _warnings(section),
-        tag("div", *found, class_="cards") if found else "",
-        _figures(section, chosen),
-        tag("ul", *(tag("li", note) for note in notes(section)), class_="notes"),
-        _legend(section, chosen),
-        tag("div", *drawn, class_="plots"),
-        id=key,
-        class_="task",
-    )
-
-
-def _warnings(section: Section) -> str:
-    said: dict[str, list[str]] = {}
-    for entry in section.entries:
-        for warning in dict.fromkeys(warning for run in entry.runs for warning in run.warnings):
-            said.setdefault(warning, []).append(entry.label)
-    for label, seeds in section.missing().items():
-        said.setdefault(f"not there yet: seed {', '.join(map(str, seeds))}", []).append(label)
-    told = [tag("p", tag("b", escape(", ".join(labels))), f": {escape(text)}") for text, labels in said.items()]
-    return tag("div", *told, class_="warnings") if told else ""
-
-
-def _figures(section: Section, chosen: dict[str, Look]) -> str:
-    told = columns(section)
-    head = tag("tr", tag("th", "method"), *(tag("th", escape(" ".join(column.name(section)))) for column in told))
-    rows = [
-        tag(
-            "tr",
-            tag("th", tag("div", _swatch(chosen[entry.label]), tag("span", escape(entry.label))), scope="row"),
-            *(tag("td", escape(column.say(section, entry))) for column in told),
-        )
-        for entry in section.entries
-    ]
-    return tag("div", tag("table", tag("thead", head), tag("tbody", *rows), class_="figures"), class_="scroll")
-
-
-def _swatch(look: Look) -> str:
-    """Its colour; a ring stands for a line with gaps."""
-    return tag("span", class_="swatch ring" if look.dash else "swatch", style=f"--c:{look.css}")
-
-
-def _legend(section: Section, chosen: dict[str, Look]) -> str:
-    buttons = [
-        tag(
-            "button",
-            _swatch(chosen[entry.label]) + escape(entry.label),
-            type="button",
-            aria_pressed="true",
-            data_series=entry.label,
-            style=f"--c:{chosen[entry.label].css}",
-            title="show or hide",
-        )
-        for entry in section.entries
-    ]
-    return tag("div", *buttons, class_="legend methods")
-
-
-def _figure(plot: Plot, key: str) -> str:
-    legend = [
-        tag("span", tag("span", class_="swatch", style=f"--c:{colour}") + escape(name)) for name, colour in plot.legend
-    ]
-    return tag(
-        "figure",
-        tag("figcaption", escape(plot.title)),
-        tag("div", *legend, class_="legend") if legend else "",
-        plot.drawing,
-        tag("p", escape(plot.note)) if plot.note else "",
-        id=f"{key}-{plot.key}",
-    )
-
-
 def _methods(sections: list[Section], chosen: dict[str, Look]) -> str:
-    notations: dict[str, str] = {}
-    for section in sections:
-        for entry in section.entries:
-            notations.setdefault(entry.label, entry.method)
+    notations = dict.fromkeys((entry.label, entry.method) for section in sections for entry in section.entries)
     told = [
-        tag("dt", _swatch(chosen[label]) + escape(label)) + tag("dd", tag("code", escape(notation)))
-        for label, notation in notations.items()
+        tag("dt", swatch(chosen[label]) + escape(label)) + tag("dd", tag("code", escape(notation)))
+        for label, notation in notations
     ]
     return tag("section", tag("h2", "The methods"), tag("dl", *told, class_="methods-list"), id="methods")
 

@@ -1,6 +1,7 @@
 """The plots of a section. Each can be read without the page's script, and on paper."""
 
 from thinwire.lab.report import bars, lines
+from thinwire.lab.report.dots import traffic
 from thinwire.lab.report.front import front
 from thinwire.lab.report.looks import Look
 from thinwire.lab.report.plot import Plot
@@ -15,6 +16,6 @@ def plots(section: Section, looks: dict[str, Look]) -> list[Plot]:
         lines.loss(section, looks, "payload_bytes"),
         front(section, looks),
         bars.time_parts(section, looks),
-        bars.traffic(section, looks),
+        traffic(section, looks),
         bars.layer_kinds(section, looks),
     ]

@@ -5,23 +5,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
-from pathlib import Path
 from statistics import mean, stdev
 
 import thinwire
+from thinwire.lab.report.units import is_share, metric_name
 from thinwire.lab.runs import Run
 
 SHORT = {repr(method.reducer): name for name, method in thinwire.methods.METHODS.items()}
 DENSE = repr(thinwire.methods.METHODS["dense"].reducer)
+PARTS = ("compute", "encode", "exchange", "decode")  # of the time, as it passes
 CLOSE = 0.01  # how far from dense's final metric the default target is, as a share of it
-
-
-def read(folder: Path) -> list[Run]:
-    """Every run below a folder, in the order of their paths."""
-    paths = sorted(folder.rglob("run.json"))
-    if not paths:
-        raise ValueError(f"there are no runs in {folder}: a run is a file called run.json, in any folder below it")
-    return [Run.load(path) for path in paths]
 
 
 @dataclass(frozen=True)
@@ -145,9 +138,7 @@ class Section:
 
     def step_speedup(self, entry: Entry) -> float | None:
         """How many times less a step takes than with dense."""
-        if self.dense is None:
-            return None
-        return self.dense.seconds_per_step().mean / entry.seconds_per_step().mean
+        return None if self.dense is None else _times(self.dense.seconds_per_step(), entry.seconds_per_step())
 
     def target_speedup(self, entry: Entry) -> float | None:
         """How many times sooner than dense all seeds reach the target; None if not all of both do."""
@@ -157,7 +148,11 @@ class Section:
             return None
         assert theirs.seconds is not None
         assert ours.seconds is not None
-        return theirs.seconds.mean / ours.seconds.mean
+        return _times(theirs.seconds, ours.seconds)
+
+
+def _times(slow: Figure, fast: Figure) -> float | None:
+    return slow.mean / fast.mean if fast.mean > 0 else None
 
 
 def sections(runs: Iterable[Run], target: float | None = None) -> list[Section]:
@@ -182,6 +177,8 @@ def _section(runs: list[Run], target: float | None) -> Section:
         for (label, method, steps), same in grouped.items()
     ]
     entries.sort(key=lambda entry: (not entry.is_dense, entry.ratio.mean))
+    if target is not None and is_share(runs[0].metric) and not 0 <= target <= 1:
+        raise ValueError(f"a target for {metric_name(runs[0].metric)} is a share from 0 to 1, not {target}")
     return Section(tuple(entries), _target(entries) if target is None else target)
 
 
@@ -210,17 +207,3 @@ def seconds_to(run: Run, target: float) -> float | None:
         if isfinite(value):
             before = seconds, value
     return None
-
-
-def pareto(points: Iterable[tuple[float, float]], better: str) -> list[int]:
-    """Which points (ratio, metric) no other point beats in both, from the smallest ratio to the largest."""
-    sign = 1 if better == "higher" else -1
-    found = [(ratio, sign * metric, i) for i, (ratio, metric) in enumerate(points)]
-    found = [point for point in found if isfinite(point[0]) and isfinite(point[1])]
-
-    def beaten(one: tuple[float, float, int]) -> bool:
-        return any(
-            other[0] >= one[0] and other[1] >= one[1] and (other[0] > one[0] or other[1] > one[1]) for other in found
-        )
-
-    return [i for _, _, i in sorted(point for point in found if not beaten(point))]

@@ -1,0 +1,39 @@
+import json
+
+import pytest
+
+from tests.lab.report.samples import a_run
+from thinwire.lab.report import read
+
+
+def test_runs_are_found_wherever_they_are_below_the_folder(tmp_path):
+    a_run(seed=1).save(tmp_path)
+    a_run(seed=2).save(tmp_path / "fp16")
+    a_run(seed=3).save(tmp_path / "topk" / "seed-3")
+    (tmp_path / "topk" / "log.txt").write_text("not a run")
+    assert sorted(run.seed for run in read(tmp_path)) == [1, 2, 3]
+
+
+def test_a_folder_without_runs_is_told(tmp_path):
+    with pytest.raises(ValueError, match="no runs in .*empty"):
+        read(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda run: "{",
+        lambda run: json.dumps(run | {"schema": 2}),
+        lambda run: json.dumps(run | {"steps": 0}),
+        lambda run: json.dumps(run | {"metrics": {}}),
+        lambda run: json.dumps(run | {"bytes": {"payload": 1}}),
+        lambda run: json.dumps(run | {"seconds": None}),
+    ],
+    ids=["cut off", "schema", "no steps", "no metric", "no bytes", "no seconds"],
+)
+def test_a_run_that_cannot_be_read_is_named(tmp_path, damage):
+    a_run(seed=1).save(tmp_path / "whole")
+    path = a_run(seed=2).save(tmp_path / "broken")
+    path.write_text(damage(json.loads(path.read_text())))
+    with pytest.raises(ValueError, match=r"broken.run\.json"):
+        read(tmp_path)

@@ -1,0 +1,62 @@
+"""A parent that is killed leaves nothing behind, and the next run works."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from thinwire.lab import links
+
+REASON = links.possible()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=f"no link can be made here: {REASON}")
+
+
+def command(out: Path, steps: int) -> list[str]:
+    settings = ["--workload", "digits-cnn", "--method", "dense", "--ranks", "2", "--link", "2mbit", "--quiet"]
+    return [sys.executable, "-m", "thinwire", "train", *settings, "--steps", str(steps), "--out", str(out)]
+
+
+def marked(mark: str) -> dict[int, str]:
+    """The processes that were started with this mark in their environment, and the network namespace of each."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"THINWIRE_TEST={mark}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                found[int(process.name)] = os.readlink(process / "ns" / "net")
+        except OSError:  # it has ended
+            continue
+    return found
+
+
+def eventually(what, seconds=60.0):
+    until = time.monotonic() + seconds
+    while not what() and time.monotonic() < until:
+        time.sleep(0.1)
+    return what()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_is_left_when_the_parent_ends(tmp_path, how):
+    mark, out = str(tmp_path), tmp_path / "first"
+    environment = os.environ | {"THINWIRE_TEST": mark}
+    here = os.readlink("/proc/self/ns/net")
+    with subprocess.Popen(command(out, 1000), stderr=subprocess.PIPE, text=True, env=environment) as parent:
+        # The hub's namespace, and that of each rank.
+        assert eventually(lambda: (out / "log.txt").exists() and len(set(marked(mark).values()) - {here}) == 3)
+        parent.send_signal(how)
+        _, said = parent.communicate(timeout=60)
+    assert eventually(lambda: not marked(mark)), "with its last process, a namespace without a name is gone"
+    if how == signal.SIGINT:
+        assert parent.returncode == 130
+        assert said == "thinwire: interrupted; runs that were finished are kept\n"
+        return
+    # After a kill, the next run works, and leaves nothing either.
+    again = subprocess.run(command(tmp_path / "second", 2), capture_output=True, text=True, env=environment)
+    assert again.returncode == 0, again.stderr
+    assert json.loads((tmp_path / "second" / "run.json").read_text())["steps"] == 2
+    assert eventually(lambda: not marked(mark))
