@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from thinwire.kernels import product as kernels
-from thinwire.kernels.product import FEW, Product, dots, sums
+from thinwire.kernels.product import FEW, Product, dots, renewed, sums
 
 from ..helpers import random, same_bits
 
@@ -142,3 +142,22 @@ def test_nan_in_a_factor_is_nan_in_the_product(rank: int) -> None:
     left, right = factors(rank)
     right[0, 3] = torch.nan
     assert Product(left, right, torch.empty(6, 10)).dense()[:, 3].isnan().all()
+
+
+@with_and_without_loops
+def test_a_factor_is_renewed_at_size_1_and_kept_where_it_vanished() -> None:
+    last = random(4, 9, seed=1)
+    factor = random(4, 9) * torch.tensor([[1e-20], [1e20], [0.0], [1.0]])
+    factor[3, 5] = torch.nan
+    new = renewed(factor, last)
+    assert new[:2].abs().amax(1).tolist() == [1.0, 1.0]
+    assert same_bits(new[2:], last[2:]), "what is zero or not a number is nothing to go on from"
+
+
+@every_rank
+def test_compiled_loops_renew_a_factor_to_the_bits_of_their_plain_twin(rank: int, monkeypatch: Patch) -> None:
+    # All ranks start the next step from it, each for itself.
+    factor, last = random(rank, 37) * 10.0 ** (20 * random(rank, 1, seed=1)), random(rank, 37, seed=2)
+    compiled = renewed(factor, last)
+    hide_loops(monkeypatch)
+    assert same_bits(compiled, renewed(factor, last))

@@ -4,7 +4,9 @@ import warnings
 from functools import cache
 from types import ModuleType
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -14,6 +16,12 @@ def loops_for(*tensors: Tensor) -> ModuleType | None:
         if x.dtype != torch.float32 or not x.is_cpu or not x.is_contiguous():
             return None
     return _loops()
+
+
+def array(x: Tensor) -> NDArray[np.float32]:
+    """The tensor's memory, as the loops take it: two factors or a matrix, whose rows are its first dimension."""
+    numbers: NDArray[np.float32] = (x.detach() if x.requires_grad else x).numpy()
+    return numbers if numbers.ndim == 2 else numbers.reshape(len(numbers), -1)
 
 
 @cache

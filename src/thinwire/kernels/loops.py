@@ -159,3 +159,20 @@ def add_rest(x: Array, decay: np.float32, total: Array, left: Array, right: Arra
             xs, ts, os, ps = x[start + i], total[start + i], out[start + i], rows[i]
             for j in range(width):
                 os[j] = xs[j] + decay * (ts[j] - ps[j])
+
+
+@compiled()
+def renewed(factor: Array, last: Array, out: Array) -> None:
+    """out = each row at size 1; where a row is zero, the last one"""
+    tiny = np.finfo(np.float32).tiny
+    bits = factor.view(np.int32)  # without the sign, they are ordered as the sizes are, and NaN is the largest
+    largest = np.zeros(len(factor), np.int32)
+    sizes = largest.view(np.float32)
+    for k in range(len(factor)):
+        row, new = bits[k], out[k]
+        for j in range(len(row)):
+            largest[k] = max(largest[k], row[j] & 0x7FFFFFFF)
+        if sizes[k] > 0:
+            new[:] = factor[k] / max(sizes[k], tiny)
+        else:
+            new[:] = last[k]

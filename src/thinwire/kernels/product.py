@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .compiled import loops_for
+from .compiled import array, loops_for
 
 FEW = 8  # rows of a factor up to which going through them one by one beats the math libraries
 
@@ -19,21 +19,23 @@ def aligned(x: Tensor) -> Tensor:
 
 def dots(factor: Tensor, matrix: Tensor) -> Tensor:
     """factor @ matrix.T: the products of its rows with the matrix's rows."""
-    loops = loops_for(factor, matrix) if len(factor) <= FEW else None
+    rank = factor.shape[0]
+    loops = loops_for(factor, matrix) if rank <= FEW else None
     if loops is None:
         return aligned(factor) @ aligned(matrix).T
-    out = factor.new_empty(len(factor), len(matrix))
-    loops.dots(factor.numpy(), matrix.numpy(), out.numpy())
+    out = factor.new_empty(rank, matrix.shape[0])
+    loops.dots(array(factor), array(matrix), array(out))
     return out
 
 
 def sums(weights: Tensor, matrix: Tensor) -> Tensor:
     """weights @ matrix: the matrix's rows, weighted and summed."""
-    loops = loops_for(weights, matrix) if len(weights) <= FEW else None
+    rank = weights.shape[0]
+    loops = loops_for(weights, matrix) if rank <= FEW else None
     if loops is None:
         return aligned(weights) @ aligned(matrix)
-    out = weights.new_empty(len(weights), matrix.shape[1])
-    loops.sums(weights.numpy(), matrix.numpy(), out.numpy())
+    out = weights.new_empty(rank, matrix.shape[1])
+    loops.sums(array(weights), array(matrix), array(out))
     return out
 
 
@@ -43,6 +45,7 @@ class Product:
     def __init__(self, left: Tensor, right: Tensor, like: Tensor) -> None:
         self.left, self.right = left, right
         self.shape, self.dtype = like.shape, like.dtype
+        self.few = left.shape[0] <= FEW
 
     def dense(self) -> Tensor:
         """The tensor that it stands for."""
@@ -52,24 +55,23 @@ class Product:
 
     def copy_to(self, target: Tensor) -> None:
         """Write it into a tensor of its shape."""
-        if len(self.left) > FEW or not target.is_contiguous() or target.dtype != self.left.dtype:
-            target.copy_((self.left.T @ self.right).view(self.shape))
-            return
-        matrix = self._as_matrix(target)
-        loops = loops_for(self.left, self.right, matrix)
+        loops = loops_for(self.left, self.right, target) if self.few else None
         if loops is not None:
-            loops.product(self.left.numpy(), self.right.numpy(), matrix.numpy())
-            return
-        torch.mul(self.left[0].unsqueeze(1), self.right[0], out=matrix)
-        for column, row in zip(self.left[1:], self.right[1:], strict=True):
-            matrix += column.unsqueeze(1) * row  # addcmul_ would round once where the loops round twice
+            loops.product(array(self.left), array(self.right), array(target))
+        elif self.few and target.is_contiguous() and target.dtype == self.left.dtype:
+            matrix = target.view(self.left.shape[1], self.right.shape[1])
+            torch.mul(self.left[0].unsqueeze(1), self.right[0], out=matrix)
+            for column, row in zip(self.left[1:], self.right[1:], strict=True):
+                matrix += column.unsqueeze(1) * row  # addcmul_ would round once where the loops round twice
+        else:
+            target.copy_((aligned(self.left).T @ aligned(self.right)).view(self.shape))
 
     def add_rest(self, x: Tensor, decay: float, total: Tensor, out: Tensor) -> None:
         """Write x + decay * (total - itself), each of them a tensor of its shape."""
-        loops = loops_for(self.left, self.right, x, total, out) if len(self.left) <= FEW else None
+        loops = loops_for(self.left, self.right, x, total, out) if self.few else None
         if loops is not None:
-            xs, totals, outs = (self._as_matrix(tensor).numpy() for tensor in (x, total, out))
-            loops.add_rest(xs, np.float32(decay), totals, self.left.numpy(), self.right.numpy(), outs)
+            factors = array(self.left), array(self.right)
+            loops.add_rest(array(x), np.float32(decay), array(total), *factors, array(out))
             return
         self.copy_to(out)
         torch.sub(total, out, out=out)
@@ -77,5 +79,16 @@ class Product:
             out.mul_(decay)
         out.add_(x)
 
-    def _as_matrix(self, x: Tensor) -> Tensor:
-        return x.detach().view(self.left.shape[1], self.right.shape[1])
+
+def renewed(factor: Tensor, last: Tensor) -> Tensor:
+    """The factor to go on from: each row at size 1, so that products neither vanish nor overflow as steps go by.
+
+    A row of zeros would stay zero for good, so there the last one is kept.
+    """
+    loops = loops_for(factor, last)
+    if loops is None:
+        size = factor.abs().amax(1, keepdim=True)
+        return torch.where(size > 0, factor / size.clamp_min(torch.finfo(factor.dtype).tiny), last)
+    out = torch.empty_like(factor)
+    loops.renewed(array(factor), array(last), array(out))
+    return out

@@ -41,16 +41,7 @@ def first_factors(like: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def as_matrix(x: Tensor) -> Tensor:
-    return x.detach().reshape(matrix_shape(x.shape)).to(working(x.dtype)).contiguous()
-
-
-def renewed(factor: Tensor, last: Tensor) -> Tensor:
-    """The factor to go on from: each row at size 1, so that products neither vanish nor overflow as steps go by.
-
-    A row of zeros would stay zero for good, so there the last one is kept.
-    """
-    size = factor.abs().amax(1, keepdim=True)
-    return aligned(torch.where(size > 0, factor / size.clamp_min(torch.finfo(factor.dtype).tiny), last))
+    return x.reshape(matrix_shape(x.shape)).to(working(x.dtype)).contiguous()
 
 
 def orthonormal(factor: Tensor) -> Tensor:

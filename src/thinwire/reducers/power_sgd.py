@@ -5,9 +5,9 @@ from torch import Tensor
 
 from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
-from ..kernels.product import Product, dots, sums
+from ..kernels.product import Product, dots, renewed, sums
 from .average import STRIDE, Average
-from .low_rank import as_matrix, check, first_factors, orthonormal, pays, renewed
+from .low_rank import as_matrix, check, first_factors, orthonormal, pays
 
 
 class PowerSGDState(NamedTuple):
