@@ -17,6 +17,7 @@ Loop = TypeVar("Loop", bound=Callable[..., None])
 
 # A sum may be taken in any order, as long as the order depends on nothing but the shape; NaN and infinity still count.
 ANY_ORDER = frozenset({"reassoc", "contract", "nsz"})
+TINY = np.finfo(np.float32).tiny
 BLOCK = 4  # rows that are kept in the cache together; the unrolled loops below count on it
 
 
@@ -164,15 +165,18 @@ def add_rest(x: Array, decay: np.float32, total: Array, left: Array, right: Arra
 @compiled()
 def renewed(factor: Array, last: Array, out: Array) -> None:
     """out = each row at size 1; where a row is zero, the last one"""
-    tiny = np.finfo(np.float32).tiny
-    bits = factor.view(np.int32)  # without the sign, they are ordered as the sizes are, and NaN is the largest
-    largest = np.zeros(len(factor), np.int32)
-    sizes = largest.view(np.float32)
+    largest = np.zeros(1, np.int32)
+    size = largest.view(np.float32)
     for k in range(len(factor)):
-        row, new = bits[k], out[k]
-        for j in range(len(row)):
-            largest[k] = max(largest[k], row[j] & 0x7FFFFFFF)
-        if sizes[k] > 0:
-            new[:] = factor[k] / max(sizes[k], tiny)
+        row, bits, kept, new = factor[k], factor[k].view(np.int32), last[k], out[k]
+        most = np.int32(0)  # without the sign, bits are ordered as sizes are, and NaN is the largest
+        for j in range(len(bits)):
+            most = max(most, bits[j] & np.int32(0x7FFFFFFF))
+        largest[0] = most
+        if size[0] > 0:
+            divisor = max(size[0], TINY)
+            for j in range(len(row)):
+                new[j] = row[j] / divisor
         else:
-            new[:] = last[k]
+            for j in range(len(row)):
+                new[j] = kept[j]
