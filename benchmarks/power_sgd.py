@@ -1,8 +1,8 @@
 """A PowerSGD step with error feedback on ResNet-50's shapes, without a network, against copying the gradients once.
 
-Beside it, the least that torch's operations take: matrix by matrix and in place. thinwire holds all matrices of a
-round in step, so that a round costs one exchange, and writes what is left unsaid beside what was, so that a step can be
-thrown away. The difference between the two is the price of that.
+Beside it, what torch's operations take matrix by matrix and in place, where a matrix stays in the cache for all of
+them. thinwire holds all matrices of a round in step, so that a round costs one exchange, and writes what is left unsaid
+beside what was, so that a step can be thrown away.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def run(repeats: int = 12) -> list[tuple[str, float, float | None]]:
     for rank in BARS:
         method = thinwire.Feedback(thinwire.PowerSGD(rank))
         jobs[f"PowerSGD({rank})"] = step_of(thinwire.DataParallel(method), replica, gradients)
-        jobs[f"the least for rank {rank}"] = least_of(rank, list(gradients.values()))
+        jobs[f"torch in place, rank {rank}"] = in_place(rank, list(gradients.values()))
     best = interleaved(jobs, repeats)
     bars = {f"PowerSGD({rank})": bar for rank, bar in BARS.items()}
     return [
@@ -53,7 +53,7 @@ def step_of(
     return step
 
 
-def least_of(rank: int, gradients: list[Tensor]) -> Callable[[], None]:
+def in_place(rank: int, gradients: list[Tensor]) -> Callable[[], None]:
     matrices = [g.clone().view(len(g), -1) for g in gradients if g.ndim > 1]
     residuals = [torch.zeros_like(matrix) for matrix in matrices]
     factors = [torch.randn(min(rank, *matrix.shape), matrix.shape[1]) for matrix in matrices]

@@ -21,7 +21,7 @@ LAYERS: dict[str, set[str]] = {
     "described": set(),
     "lazy": set(),
     "outcome": set(),
-    "states": set(),
+    "states": {"lazy"},
     "core": {"described", "lazy", "outcome"},
     "topologies": {"core"},
     "payload": {"core"},

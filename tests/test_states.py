@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
+from thinwire.kernels.product import Product
+from thinwire.lazy import Rest
 from thinwire.states import Spare, plain, restored
 
 from .helpers import random, same_bits
@@ -121,3 +123,16 @@ def test_a_state_that_is_still_empty_takes_any_size() -> None:
 def test_a_list_is_taken_for_a_tuple() -> None:
     # Some checkpoint formats know no tuples.
     assert restored((1, 2.0), [3, 4.0]) == (3, 4.0)
+
+
+def test_what_is_still_to_be_taken_away_is_in_a_checkpoint_and_not_in_the_state() -> None:
+    total, sent = random(6, 10), Product(random(2, 6, seed=1), random(2, 10, seed=2), random(6, 10))
+    rest = Rest(total, sent)
+    saved = plain((rest, 1))
+    assert same_bits(saved, (random(6, 10) - sent.dense(), 1))
+    assert same_bits(total, random(6, 10))
+    assert rest.sent is sent
+    back, _ = restored((Rest(torch.zeros(6, 10)), 0), saved)
+    assert same_bits(back.dense(), rest.dense())
+    with pytest.raises(ValueError, match="was expected"):
+        restored(rest, torch.zeros(3))

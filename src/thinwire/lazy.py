@@ -2,18 +2,43 @@
 
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 
 class Lazy(Protocol):
-    """A tensor that is not written out yet, so that it can be written, or subtracted, where it belongs."""
+    """A tensor that is not written out yet, so that it can be written, or taken away, where it belongs."""
 
     def dense(self) -> Tensor: ...
     def copy_to(self, target: Tensor) -> None: ...
-    def subtract_from(self, target: Tensor) -> None: ...
+    def add_rest(self, x: Tensor, decay: float, total: Tensor, out: Tensor) -> None:
+        """Write x + decay * (total - itself), to the same bits as one step after the other would give."""
 
 
-def dense(what: Tensor | Lazy) -> Tensor:
+class Rest:
+    """What is left of a total: what is still to be taken away from it is, when it is next added to something."""
+
+    def __init__(self, total: Tensor, sent: Lazy | None = None) -> None:
+        self.total, self.sent = total, sent
+
+    def dense(self) -> Tensor:
+        """The tensor itself; nobody may write to it."""
+        if self.sent is None:
+            return self.total
+        sent = self.sent.dense()
+        return torch.sub(self.total, sent, out=sent)
+
+    def added_to(self, x: Tensor, decay: float, out: Tensor) -> Tensor:
+        """x + decay * itself. Multiplying and adding stay two steps, so that every entry is rounded alike."""
+        if self.sent is not None:
+            self.sent.add_rest(x, decay, self.total, out)
+            return out
+        if decay == 1:
+            return torch.add(x, self.total, out=out)
+        return torch.mul(self.total, decay, out=out).add_(x)
+
+
+def dense(what: Tensor | Lazy | Rest) -> Tensor:
     """The tensor itself."""
     return what if isinstance(what, Tensor) else what.dense()
 
@@ -26,11 +51,10 @@ def copy_(target: Tensor, what: Tensor | Lazy) -> None:
         what.copy_to(target)
 
 
-def left_after(total: Tensor, sent: Tensor | Lazy) -> Tensor:
+def left_after(total: Tensor, sent: Tensor | Lazy) -> Rest:
     """What is left of a total when part of it was sent; uses the total's memory."""
     if not isinstance(sent, Tensor):
-        sent.subtract_from(total)
-        return total
+        return Rest(total, sent)
     if sent.data_ptr() == total.data_ptr():  # sent as it is
-        return total.new_zeros(total.shape)
-    return total.sub_(sent)
+        return Rest(total.new_zeros(total.shape))
+    return Rest(total.sub_(sent))

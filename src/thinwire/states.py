@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .lazy import Rest
+
 
 class Spare:
     """A buffer that a reducer writes its next state into, so that the last one stays valid and nothing is allocated.
@@ -26,6 +28,8 @@ def plain(state: Any) -> Any:
     match state:
         case Tensor():
             return state.detach().clone()
+        case Rest():
+            return plain(state.dense())
         case Spare():
             return None
         case tuple():
@@ -48,6 +52,8 @@ def restored(like: Any, saved: Any) -> Any:
                 here, there = (f"{x.dtype} {tuple(x.shape)}" for x in (like, saved))
                 raise ValueError(f"{here} was expected, the checkpoint has {there}")
             return saved.detach().clone().to(like.device)
+        case Rest():
+            return Rest(restored(like.total, saved))
         case Spare():
             return Spare()
         case dict():

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from thinwire import Average, Cast, Chain, Choose, Feedback, Identity, PowerSGD, Quantize, Sign, TopK, When
+from thinwire.lazy import dense
 
 from ..helpers import by_rank, parameter, random, same_bits, started, step
 
@@ -22,9 +23,9 @@ def test_decay_forgets_a_part_with_every_step(decay: float, remembered: float) -
     reducer = Feedback(TopK(0.5), decay=decay)
     state = reducer.init(torch.zeros(2), 0)
     for first in (8.0, 8.0, 8.0, 8.0):  # always larger than what waits beside it
-        held = step(reducer, [torch.tensor([first, 1.0 if state.residual.sum() == 0 else 0.0])], [state])
+        held = step(reducer, [torch.tensor([first, 1.0 if dense(state.residual).sum() == 0 else 0.0])], [state])
         (state,) = held.states
-    assert state.residual.tolist() == pytest.approx([0.0, remembered])
+    assert dense(state.residual).tolist() == pytest.approx([0.0, remembered])
 
 
 def test_decay_follows_its_formula() -> None:
@@ -36,7 +37,7 @@ def test_decay_follows_its_formula() -> None:
         held = step(reducer, [x], [state])
         (state,) = held.states
         residual = x + 0.7 * residual - held.replies[0].sent
-        torch.testing.assert_close(state.residual, residual)
+        torch.testing.assert_close(dense(state.residual), residual)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -44,14 +45,14 @@ def test_what_is_unsaid_is_remembered_in_more_than_16_bits(dtype: torch.dtype) -
     # Added to a large entry in 16 bits, small remainders would be lost for good.
     reducer = Feedback(Cast("float16"))
     state = reducer.init(torch.zeros(1, dtype=dtype), 0)
-    assert state.residual.dtype == torch.float32
+    assert state.residual.total.dtype == torch.float32
     given = said = 0.0
     for i in range(100):
         x = torch.tensor([1.0 + i / 128], dtype=dtype)
         held = step(reducer, [x], [state])
         (state,) = held.states
         given, said = given + float(x), said + float(held.replies[0].sent)
-    assert said + float(state.residual) == pytest.approx(given, abs=1e-4)
+    assert said + float(dense(state.residual)) == pytest.approx(given, abs=1e-4)
 
 
 def test_every_rank_remembers_what_it_has_not_said_itself() -> None:
@@ -59,7 +60,7 @@ def test_every_rank_remembers_what_it_has_not_said_itself() -> None:
     suited, states = started(Feedback(TopK(0.1)), xs[0], 3)
     held = step(suited, xs, states)
     for x, reply, state in zip(xs, held.replies, held.states, strict=True):
-        assert same_bits(state.residual, x - reply.sent)
+        assert same_bits(dense(state.residual), x - reply.sent)
         assert reply.sent.count_nonzero() == 3
 
 
@@ -87,7 +88,7 @@ def test_no_memory_is_taken_after_the_second_step() -> None:
     places = []
     for _ in range(6):
         (state,) = step(reducer, [x], [state]).states
-        places.append(state.residual.data_ptr())
+        places.append(state.residual.total.data_ptr())
     assert len(set(places)) == 2
 
 

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from thinwire import Codec, Feedback, Identity, Quantize, RandomK, Server, Sign, TopK
+from thinwire.lazy import dense
 
 from ..helpers import by_rank, same_bits, started, step
 
@@ -58,7 +59,7 @@ def test_feedback_around_a_server_keeps_both_memories_apart() -> None:
         states = held.states
         given += torch.stack(xs).mean(0)
         told += held.reduced
-    at_ranks = torch.stack([state.residual for state in states]).mean(0)
+    at_ranks = torch.stack([dense(state.residual) for state in states]).mean(0)
     at_server = states[0].inner.residual
     torch.testing.assert_close(told + at_ranks + at_server, given, rtol=0, atol=1e-4)
 

@@ -5,14 +5,14 @@ import torch
 from torch import Tensor
 
 from ..core import Codec, Conversation, Parameter, Reducer
-from ..lazy import left_after
+from ..lazy import Rest, left_after
 from ..precision import working
 from ..states import Spare
 from .average import Average, as_reducer
 
 
 class FeedbackState(NamedTuple):
-    residual: Tensor
+    residual: Rest
     inner: Any
     spare: Spare
 
@@ -40,9 +40,10 @@ class Feedback(Reducer):
 
     def init(self, like: Tensor, seed: int) -> FeedbackState:
         residual = torch.zeros(like.shape, dtype=working(like.dtype), device=like.device)
-        return FeedbackState(residual, as_reducer(self.inner).init(residual, seed), Spare())
+        return FeedbackState(Rest(residual), as_reducer(self.inner).init(residual, seed), Spare())
 
     def reduce(self, x: Tensor, state: FeedbackState) -> Conversation:
-        total = torch.add(x, state.residual, alpha=self.decay, out=state.spare.like(state.residual))
+        before = state.residual.total
+        total = state.residual.added_to(x, self.decay, out=state.spare.like(before))
         reply, inner = yield from as_reducer(self.inner).reduce(total, state.inner)
-        return reply, FeedbackState(left_after(total, reply.sent), inner, Spare(state.residual))
+        return reply, FeedbackState(left_after(total, reply.sent), inner, Spare(before))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..core import Codec
+from ..kernels.product import aligned
 from ..precision import working
 
 
@@ -40,24 +41,7 @@ def first_factors(like: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def as_matrix(x: Tensor) -> Tensor:
-    return aligned(x.reshape(matrix_shape(x.shape)).to(working(x.dtype)))
-
-
-def aligned(x: Tensor) -> Tensor:
-    """The same numbers where a fresh tensor would be: elsewhere in memory, products may round differently.
-
-    Where a gradient lies depends on DDP's buckets, where a reply lies on what else is said in the round.
-    """
-    return x if x.is_contiguous() and x.data_ptr() % 64 == 0 else x.clone(memory_format=torch.contiguous_format)
-
-
-def renewed(factor: Tensor, last: Tensor) -> Tensor:
-    """The factor to go on from: each row at size 1, so that products neither vanish nor overflow as steps go by.
-
-    A row of zeros would stay zero for good, so there the last one is kept.
-    """
-    size = factor.abs().amax(1, keepdim=True)
-    return aligned(torch.where(size > 0, factor / size.clamp_min(torch.finfo(factor.dtype).tiny), last))
+    return x.reshape(matrix_shape(x.shape)).to(working(x.dtype)).contiguous()
 
 
 def orthonormal(factor: Tensor) -> Tensor:

@@ -7,9 +7,10 @@ from torch import Tensor
 
 from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
-from ..kernels.product import Product
+from ..kernels.product import Product, dots, renewed, sums
+from ..lazy import Rest
 from .average import STRIDE, Average
-from .low_rank import as_matrix, check, first_factors, orthonormal, pays, renewed
+from .low_rank import as_matrix, check, first_factors, orthonormal, pays
 
 
 class PowerState(NamedTuple):
@@ -53,11 +54,10 @@ class PowerIteration(Reducer):
         pieces: list[Reply[Product]] = []
         for iteration in range(self.iterations):
             if iteration:
-                left_over = left_over.clone() if iteration == 1 else left_over
-                pieces[-1].sent.subtract_from(left_over)
+                left_over = Rest(left_over, pieces[-1].sent).dense()
             from_left = state.from_left
             basis = orthonormal(state.left if from_left else state.right)
-            image = yield Message(basis @ (left_over if from_left else left_over.T), self.codec, state.seed)
+            image = yield Message((sums if from_left else dots)(basis, left_over), self.codec, state.seed)
             factors = [(basis, side) if from_left else (side, basis) for side in image]
             pieces.append(Reply(*(Product(left, right, left_over) for left, right in factors)))
             new = renewed(image.reduced, state.right if from_left else state.left)

@@ -5,9 +5,9 @@ from torch import Tensor
 
 from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
-from ..kernels.product import Product
+from ..kernels.product import Product, dots, renewed, sums
 from .average import STRIDE, Average
-from .low_rank import as_matrix, check, first_factors, orthonormal, pays, renewed
+from .low_rank import as_matrix, check, first_factors, orthonormal, pays
 
 
 class PowerSGDState(NamedTuple):
@@ -41,8 +41,8 @@ class PowerSGD(Reducer):
 
     def reduce(self, x: Tensor, state: PowerSGDState) -> Conversation:
         matrix = as_matrix(x)
-        left = yield Message(state.right @ matrix.T, self.codec, state.seed)
+        left = yield Message(dots(state.right, matrix), self.codec, state.seed)
         basis = orthonormal(left.reduced)
-        right = yield Message(basis @ matrix, self.codec, state.seed + STRIDE)
+        right = yield Message(sums(basis, matrix), self.codec, state.seed + STRIDE)
         reply = Reply(Product(basis, right.reduced, x), Product(basis, right.sent, x))
         return reply, PowerSGDState(renewed(right.reduced, state.right), state.seed + 2 * STRIDE)

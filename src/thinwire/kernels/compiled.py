@@ -1,0 +1,34 @@
+"""Where compiled loops may be used: numba is imported, and a loop compiled, when it is first needed."""
+
+import warnings
+from functools import cache
+from types import ModuleType
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+def loops_for(*tensors: Tensor) -> ModuleType | None:
+    """The compiled loops, if they take such tensors and can be had; if not, the plain twins have to do."""
+    for x in tensors:
+        if x.dtype != torch.float32 or not x.is_cpu or not x.is_contiguous():
+            return None
+    return _loops()
+
+
+def array(x: Tensor) -> NDArray[np.float32]:
+    """The tensor's memory, as the loops take it: two factors or a matrix, whose rows are its first dimension."""
+    numbers: NDArray[np.float32] = (x.detach() if x.requires_grad else x).numpy()
+    return numbers if numbers.ndim == 2 else numbers.reshape(len(numbers), -1)
+
+
+@cache
+def _loops() -> ModuleType | None:
+    try:
+        from . import loops
+    except (ImportError, RuntimeError) as error:  # no numba, or no folder where it may keep what it has compiled
+        warnings.warn(f"thinwire goes without its compiled loops, which takes longer: {error}", stacklevel=4)
+        return None
+    return loops

@@ -1,0 +1,59 @@
+"""Compiled loops are there when they are needed, and not before; without numba all goes on, and it is said once."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from thinwire.kernels.compiled import loops_for
+
+STEPS = """
+import warnings
+import torch
+import thinwire
+
+reducer = thinwire.Feedback(thinwire.PowerSGD(2))
+x = torch.arange(240.0).sin().view(12, 20)
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    state = reducer.init(x, 0)
+    for _ in range(3):
+        talk = thinwire.together([(thinwire.world(1), reducer.reduce(x, state))])
+        (((reply, state),),) = thinwire.Simulated(1).run([talk])
+print(len(said), *(warning.message for warning in said))
+print(reply.reduced.dense().norm().item())
+"""
+
+
+def python(code: str, **environment: str) -> list[str]:
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_importing_thinwire_neither_imports_numba_nor_compiles() -> None:
+    assert python("import sys, thinwire, thinwire.cli; print('numba' in sys.modules)") == ["False"]
+
+
+def test_without_numba_all_goes_on_and_it_is_said_once() -> None:
+    said, norm = python("import sys; sys.modules['numba'] = None" + STEPS)
+    assert said.startswith("1 thinwire goes without its compiled loops")
+    nothing_said, same_norm = python(STEPS)
+    assert nothing_said == "0"
+    assert float(norm) == pytest.approx(float(same_norm), rel=1e-5)
+
+
+def test_where_nothing_can_be_kept_all_goes_on_and_it_is_said_once() -> None:
+    refuse = "import numba.core.caching as c; c.CacheImpl._locator_classes = []"
+    said, _ = python(refuse + STEPS)
+    assert said.startswith("1 thinwire goes without its compiled loops")
+
+
+def test_compiled_loops_take_contiguous_floats_of_32_bits() -> None:
+    x = torch.zeros(4, 6)
+    assert loops_for(x, x) is not None
+    for other in (x.double(), x.bfloat16(), x.T, x.to("meta")):
+        assert loops_for(x, other) is None
