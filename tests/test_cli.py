@@ -116,6 +116,22 @@ def test_compare_takes_everything_from_a_run_file_and_reports(tmp_path, capsys):
     assert page.read_text() != before, "another target"
 
 
+def test_a_comparison_of_which_one_run_fails_reports_on_the_others(tmp_path, capsys, monkeypatch):
+    reason = tmp_path / "reason"
+    reason.touch()
+    monkeypatch.setenv("DIVERGE_WHILE", str(reason))
+    methods = ["--methods", "topk", "fp16", "--seeds", "2"]
+    arguments = ["compare", "--workload", called("DivergesOnce"), *methods, *TRAINING, "--quiet", "--out", str(tmp_path)]
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("thinwire: topk, seed 1: NaN or infinity")
+    assert len(said.splitlines()) == 1
+    assert len(list(tmp_path.rglob("run.json"))) == 3
+    assert (tmp_path / "report.html").exists()
+    assert main(arguments) == 0, "the same command makes what is missing"
+    assert len(list(tmp_path.rglob("run.json"))) == 4
+
+
 def test_a_disk_that_is_full_is_one_message_and_leaves_finished_runs(tmp_path):
     def limited(limit, method):
         arguments = [

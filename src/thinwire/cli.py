@@ -191,7 +191,12 @@ def _train(options: argparse.Namespace, console: Console) -> None:
 def _compare(options: argparse.Namespace, console: Console) -> None:
     said, out, quiet = _said(options)
     report.check_drawing()
-    runs = making.make(making.jobs_of(said, out), _progress(options, console), quiet)
+    try:
+        runs = making.make(making.jobs_of(said, out), _progress(options, console), quiet)
+    except Failed:
+        if any(out.rglob("run.json")):  # those that came to their end are worth a report
+            report.write(out)
+        raise
     _tell(runs, report.write(out), options, console, quiet)
 
 

@@ -49,6 +49,17 @@ class Diverges(Tiny):
                 next(model.parameters()).fill_(torch.nan)
 
 
+class DivergesOnce(Diverges):
+    """Diverges while there is a file of the name in DIVERGE_WHILE, and removes it then."""
+
+    def adjust(self, model: nn.Module) -> None:
+        reason = Path(os.environ["DIVERGE_WHILE"])
+        if reason.exists():
+            super().adjust(model)
+            if self.steps == 2:
+                reason.unlink()
+
+
 class Dies(Tiny):
     """Rank 1 is killed in the third step, as a machine that runs out of memory would do."""
 

@@ -3,6 +3,7 @@
 from statistics import mean
 
 import pytest
+import torch
 
 import thinwire
 from thinwire.lab.large_worlds import SAMPLES, Talks
@@ -66,11 +67,14 @@ def test_what_is_not_said_in_shards_needs_no_second_measurement(lenet, method):
 
 
 def test_shards_whose_sizes_vary_are_estimated_from_some():
-    sizer, ranks = Sizer.of_model("resnet20", ranks=1, steps=1), SAMPLES + 4
+    ranks, draw = SAMPLES + 4, torch.Generator().manual_seed(0)
+    replica = thinwire.replica_of(torch.nn.Linear(500, 400))
+    gradients = {name: torch.randn(p.shape, generator=draw) for name, p in replica.parameters.items()}
     strategy = thinwire.strategy_of(thinwire.sharded(thinwire.Chain(thinwire.Quantize(8), thinwire.Entropy())))
-    talks = Talks(strategy, sizer.replica, sizer.gradients[0], ranks, steps=1)
+    talks = Talks(strategy, replica, gradients, ranks, steps=1)
     assert talks.varies
-    counted, load = meters(strategy, sizer, ranks, steps=1), talks.load(ranks)
+    counted = meters(strategy, Sizer(replica, [gradients], ranks, steps=1), ranks, steps=1)
+    load = talks.load(ranks)
     assert load.payload == pytest.approx(mean(meter.payload_bytes for meter in counted), rel=0.01)
     assert load.link == pytest.approx(mean(meter.link_bytes for meter in counted), rel=0.01)
 

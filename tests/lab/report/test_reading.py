@@ -15,7 +15,7 @@ def test_runs_are_found_wherever_they_are_below_the_folder(tmp_path):
 
 
 def test_a_folder_without_runs_is_told(tmp_path):
-    with pytest.raises(ValueError, match="no runs in .*empty"):
+    with pytest.raises(ValueError, match=r"no runs in .*empty"):
         read(tmp_path / "empty")
 
 

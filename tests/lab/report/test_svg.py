@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -57,7 +58,7 @@ def test_places_are_moved_apart_in_their_order(places):
     gap = min(10, 200 / max(1, len(places) - 1))
     assert all(-1e-6 <= place <= 200 + 1e-6 for place in moved)
     ranked = sorted(moved)
-    assert all(b - a >= gap - 1e-6 for a, b in zip(ranked, ranked[1:], strict=False))
+    assert all(b - a >= gap - 1e-6 for a, b in pairwise(ranked))
     order = sorted(range(len(places)), key=places.__getitem__)
     assert [moved[i] for i in order] == ranked
 

@@ -15,7 +15,7 @@ from thinwire.lab.workload import Split
 from thinwire.lab.workloads import WORKLOADS, named
 
 PARAMETERS = {
-    "digits-cnn": 283_978,
+    "digits-cnn": 85_258,
     "mnist-cnn": 431_080,  # Caffe's LeNet
     "cifar10-cnn": 89_578,  # Caffe's "CIFAR-10 full"
     "cifar10-resnet20": 269_722,

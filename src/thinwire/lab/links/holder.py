@@ -55,7 +55,7 @@ def main(parent: str, down: str, up: str, ranks: str, *command: str) -> int:
     try:
         namespaces = network(int(ranks), int(down), int(up))
     except Exception as error:
-        return failed(str(error))
+        return failed(f"the network cannot be made here: {error}")
     return run(list(command), namespaces)
 
 
@@ -138,7 +138,7 @@ def needing(module: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise RuntimeError(f"the link needs the kernel module {module}, which refused: {error}") from error
+        raise RuntimeError(f"it needs the kernel module {module}, which refused: {error}") from error
 
 
 def address(rank: int) -> str:

@@ -8,8 +8,9 @@ from thinwire.lab.report.plot import Plot
 from thinwire.lab.report.summary import Section
 from thinwire.lab.report.svg import WIDTH, Axis, tag
 
-DOT = "m-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0"
-MARKS = {"payload": DOT, "link": DOT, "wire": "m0 -8v16"}
+# The dot is drawn last, and fits into the ring: between two ranks, the link carries the payload and no more.
+RING, DOT = "m-6 0a6 6 0 1 0 12 0a6 6 0 1 0 -12 0", "m-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0"
+MARKS = {"link": RING, "wire": "m0 -9v18", "payload": DOT}
 
 
 def traffic(section: Section, looks: dict[str, Look]) -> Plot:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from thinwire.lab.report.summary import Entry, Section
-from thinwire.lab.report.units import duration, metric_text, times
+from thinwire.lab.report.units import duration, metric_name, metric_text, times
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ def _reaches(section: Section, entry: Entry) -> bool:
 
 def _metrics(section: Section, dense: Entry, entry: Entry) -> str:
     metric = section.first.metric
-    return f"{metric_text(metric, entry.metric.mean)} at the end, dense {metric_text(metric, dense.metric.mean)}"
+    ours, theirs = (metric_text(metric, which.metric.mean) for which in (entry, dense))
+    return f"{metric_name(metric)} {ours} at the end, dense {theirs}"
 
 
 def _smallest(section: Section, dense: Entry, good: list[Entry]) -> Finding:

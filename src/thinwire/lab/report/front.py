@@ -81,7 +81,7 @@ def _place(entry: Entry, x: Axis, y: Axis, look: Look, unbeaten: bool, taken: li
 
 
 def _aside(left: float, top: float, width: float, beyond: int, taken: list[Box]) -> tuple[float, float, str]:
-    """A place for a name beside its point where it covers nothing; on the right, if there is none."""
+    """A place for a name beside its point where it covers nothing; if there is none, where it is not cut off."""
     for side, up in ASIDE:
         start = left + (9 if side > 0 else -9 - width if side < 0 else -width / 2)
         base = top + 4.5 + beyond * up
@@ -92,7 +92,7 @@ def _aside(left: float, top: float, width: float, beyond: int, taken: list[Box])
             return (
                 (start, base, "start") if side > 0 else (start + width, base, "end") if side else (left, base, "middle")
             )
-    return left + 9, top + 4.5, "start"
+    return (left + 9, top + 4.5, "start") if left + 9 + width < WIDTH else (left - 9, top + 4.5, "end")
 
 
 def _overlap(one: Box, other: Box) -> bool:

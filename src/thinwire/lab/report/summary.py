@@ -173,7 +173,10 @@ def _section(runs: list[Run], target: float | None) -> Section:
         named[label] += 1
     entries = [
         # What the user gave one name to may be two things: then each says what it is.
-        Entry(label if named[label] == 1 else f"{label}: {method}, {steps} steps", tuple(same))
+        Entry(
+            label if named[label] == 1 else f"{label}: {method}, {steps} steps",
+            tuple(sorted(same, key=lambda run: run.seed)),
+        )
         for (label, method, steps), same in grouped.items()
     ]
     entries.sort(key=lambda entry: (not entry.is_dense, entry.ratio.mean))

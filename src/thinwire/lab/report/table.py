@@ -134,10 +134,10 @@ def _table(section: Section) -> Table:
     shown.add_column("method", overflow="fold", min_width=8)
     told = [column for column in columns(section) if column.in_terminal(section)]
     for column in told:
-        narrow = column.say is _to_target  # its words may take two lines
+        narrow = column.say in (_metric, _to_target)  # their words may take two lines
         shown.add_column("\n".join(column.name(section)), justify="right", no_wrap=not narrow, min_width=7)
     for entry in section.entries:
-        shown.add_row(Text(entry.label), *(column.say(section, entry) for column in told))
+        shown.add_row(Text(entry.label), *(column.say(section, entry).replace("± ", "±") for column in told))
     return shown
 
 

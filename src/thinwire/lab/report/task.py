@@ -1,5 +1,6 @@
 """A task on the page: the findings, the table, what its words mean, and the plots."""
 
+from collections import Counter
 from html import escape
 
 from thinwire.lab.report.findings import findings
@@ -63,6 +64,10 @@ def _warnings(section: Section) -> str:
             said.setdefault(warning, []).append(entry.label)
     for label, seeds in section.missing().items():
         said.setdefault(f"not there yet: seed {', '.join(map(str, seeds))}", []).append(label)
+    for entry in section.entries:
+        for seed, times in Counter(run.seed for run in entry.runs).items():
+            if times > 1:
+                said.setdefault(f"seed {seed} is there {times} times, and counts as often", []).append(entry.label)
     told = [tag("p", tag("b", escape(", ".join(labels))), f": {escape(text)}") for text, labels in said.items()]
     return tag("div", *told, class_="warnings") if told else ""
 

@@ -1,0 +1,53 @@
+"""A page as its readers get it: the texts of its tables, its plots, and all that it refers to."""
+
+from html.parser import HTMLParser
+
+
+class Page(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tables: list[list[list[str]]] = []
+        self.figures: dict[str, list[str]] = {}  # by id: the elements inside
+        self.references: list[str] = []
+        self.texts: list[str] = []
+        self._cell: list[str] | None = None
+        self._figure: str | None = None
+        self._silent = False
+        self.feed(text)
+        self.close()
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.references += [value for name, value in attrs if name in ("src", "href", "xlink:href", "data", "action")]
+        self._silent = tag in ("style", "script")
+        if self._figure is not None:
+            self.figures[self._figure].append(tag)
+        if tag == "figure":
+            self._figure = attributes["id"]
+            assert self._figure not in self.figures, "ids are unique"
+            self.figures[self._figure] = []
+        elif tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self._cell = []
+
+    def handle_endtag(self, tag):
+        self._silent = False
+        if tag == "figure":
+            self._figure = None
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("".join(self._cell))
+            self._cell = None
+
+    def handle_data(self, data):
+        if self._silent:
+            return
+        self.texts.append(data)
+        if self._cell is not None:
+            self._cell.append(data)

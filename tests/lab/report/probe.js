@@ -1,0 +1,38 @@
+// What a browser makes of the page, told to the frame around it.
+window.addEventListener("load", () => {
+  const told = { width: innerWidth, overflow: document.documentElement.scrollWidth - innerWidth, figures: {}, tables: [] };
+  for (const figure of document.querySelectorAll("figure")) {
+    const svg = figure.querySelector("svg"), box = svg.getBoundingClientRect();
+    const drawn = [...svg.querySelectorAll("polyline, rect, circle, path, text")].map(e => e.getBoundingClientRect());
+    told.figures[figure.id] = {
+      width: box.width,
+      height: box.height,
+      drawn: drawn.filter(b => b.width + b.height > 0).length,
+      cut: [...svg.querySelectorAll("text")].filter(e => {
+        const b = e.getBoundingClientRect();
+        return b.left < box.left - 1 || b.right > box.right + 1 || b.top < box.top - 1 || b.bottom > box.bottom + 1;
+      }).map(e => e.textContent),
+    };
+  }
+  for (const row of document.querySelectorAll("tr")) told.tables.push([...row.cells].map(cell => cell.innerText.trim()));
+
+  const lines = document.querySelector("#task-1-metric-time svg"), frame = lines.getBoundingClientRect();
+  const [x, y] = [frame.left + frame.width / 2, frame.top + frame.height / 2];
+  lines.dispatchEvent(new PointerEvent("pointermove", { clientX: x, clientY: y, bubbles: true }));
+  told.tip = document.querySelector(".tip")?.innerText;
+  lines.dispatchEvent(new PointerEvent("pointerleave"));
+  told.tipAfter = document.querySelector(".tip")?.innerText;
+
+  const shown = () => [...document.querySelectorAll("#task-1 .series")]
+    .filter(e => e.dataset.series === "powersgd" && e.getBoundingClientRect().width > 0).length;
+  const button = [...document.querySelectorAll("#task-1 .methods button")].find(b => b.dataset.series === "powersgd");
+  told.shown = [shown()];
+  button.click();
+  told.shown.push(shown());
+  button.click();
+  told.shown.push(shown());
+
+  told.loaded = performance.getEntriesByType("resource").map(entry => entry.name);
+  told.errors = window.probed;
+  parent.postMessage(JSON.stringify(told), "*");
+});

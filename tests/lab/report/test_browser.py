@@ -1,0 +1,102 @@
+"""The page in a real browser: it renders, at the widths of a phone and of a desk, and on paper."""
+
+import json
+import re
+import shutil
+import subprocess
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from tests.lab.report.samples import a_run, comparison, saved
+from tests.lab.report.test_page import PLOTS
+from thinwire.lab import report
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"),
+)
+ERRORS = """<script>
+window.probed = [];
+window.addEventListener("error", event => window.probed.push(String(event.message)));
+console.error = console.warn = (...said) => window.probed.push(said.join(" "));
+</script>"""
+# A frame can be as narrow as a phone, a browser's window cannot.
+FRAME = """<!doctype html><iframe src="probed.html" style="width:{width}px;height:900px;border:0"></iframe><pre></pre>
+<script>onmessage = event => document.querySelector("pre").textContent = event.data</script>"""
+PROBE = (Path(__file__).parent / "probe.js").read_text("utf-8")
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine to look at the page with")
+
+
+def browse(folder: Path, page: Path, *flags: str) -> str:
+    command = [CHROMIUM, *FLAGS, f"--user-data-dir={folder / 'profile'}", *flags, page.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module", params=[390, 1280], ids=["phone", "desk"])
+def told(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("browser")
+    runs = [*comparison(), *(a_run(f"a long name for method {i}", ratio=2.0 + i, link="1gbit") for i in range(14))]
+    text = report.write(saved(folder, runs)).read_text("utf-8")
+    probed = folder / "probed.html"
+    probed.write_text(text.replace("<head>", "<head>" + ERRORS).replace("</body>", f"<script>{PROBE}</script></body>"))
+    frame = folder / "frame.html"
+    frame.write_text(FRAME.format(width=request.param))
+    dom = browse(folder, frame, "--window-size=1400,1000", "--virtual-time-budget=5000", "--dump-dom")
+    told = json.loads(unescape(re.search(r"<pre>(.*?)</pre>", dom, re.DOTALL)[1]))
+    assert told["width"] == request.param
+    return told
+
+
+def test_it_renders_without_errors_and_asks_for_nothing(told):
+    assert told["errors"] == []
+    assert told["loaded"] == []
+
+
+def test_every_plot_is_there_and_nothing_in_it_is_cut_off(told):
+    assert list(told["figures"]) == [f"task-{task}-{plot}" for task in (1, 2) for plot in PLOTS]
+    for name, figure in told["figures"].items():
+        assert figure["width"] > 250, name
+        assert figure["height"] > 100, name
+        assert figure["drawn"] > 15, name
+        assert figure["cut"] == [], name
+
+
+def test_the_page_is_not_wider_than_the_screen(told):
+    assert told["overflow"] <= 0
+
+
+def test_the_table_shows_the_figures_of_the_runs(told):
+    head, *rows = told["tables"]
+    shown = {row[0]: dict(zip(head, row, strict=True)) for row in rows[:4]}
+    assert shown["powersgd"]["accuracy"] == "90.0% ± 1.0"
+    assert shown["powersgd"]["payload / step"] == "25.0 kB"
+    assert shown["powersgd"]["smaller"] == "40.0x"
+    assert shown["powersgd"]["time / step"] == "100.0 ms"
+    assert shown["<b>&thin"]["smaller"] == "125.0x"
+
+
+def test_pointing_at_lines_tells_their_values(told):
+    assert "powersgd" in told["tip"] or "dense" in told["tip"]
+    assert re.search(r"\d+\.\d%", told["tip"])
+    assert "tipAfter" not in told, "it goes away"
+
+
+def test_a_method_can_be_hidden_and_shown_again(told):
+    before, hidden, after = told["shown"]
+    assert before == after >= len(PLOTS)
+    assert hidden == 0
+
+
+def test_it_can_be_printed(tmp_path):
+    page = report.write(saved(tmp_path, comparison()))
+    browse(tmp_path, page, f"--print-to-pdf={tmp_path / 'page.pdf'}")
+    pdf = (tmp_path / "page.pdf").read_bytes()
+    assert pdf.startswith(b"%PDF")
+    pages = len(re.findall(rb"/Type\s*/Page\b", pdf))
+    assert 2 <= pages <= 5
