@@ -121,7 +121,16 @@ def test_a_comparison_of_which_one_run_fails_reports_on_the_others(tmp_path, cap
     reason.touch()
     monkeypatch.setenv("DIVERGE_WHILE", str(reason))
     methods = ["--methods", "topk", "fp16", "--seeds", "2"]
-    arguments = ["compare", "--workload", called("DivergesOnce"), *methods, *TRAINING, "--quiet", "--out", str(tmp_path)]
+    arguments = [
+        "compare",
+        "--workload",
+        called("DivergesOnce"),
+        *methods,
+        *TRAINING,
+        "--quiet",
+        "--out",
+        str(tmp_path),
+    ]
     assert main(arguments) == 2
     said = capsys.readouterr().err
     assert said.startswith("thinwire: topk, seed 1: NaN or infinity")

@@ -105,9 +105,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--model", required=True, metavar="NAME", help=", ".join(models.MODELS))
     command.add_argument("--ranks", default="2..1024", metavar="A..B", help="powers of two, or a list such as 2,6,10")
     command.add_argument("--link", default="1gbit", metavar="LINK", help=f"{LINK_HELP} (default: 1gbit)")
-    command.add_argument("--latency-ms", type=float, default=0.0, metavar="MS", help="of a round (default: 0)")
+    command.add_argument("--latency-ms", type=float, default=0.0, metavar="MS", help="of an exchange (default: 0)")
     command.add_argument("--compute-ms", type=float, default=0.0, metavar="MS", help="of a step (default: 0)")
-    command.add_argument("--out", type=Path, metavar="FILE", help="a picture of it, PNG or SVG")
+    command.add_argument("--out", type=Path, metavar="FILE", help="a picture of it, PNG, SVG or PDF")
     command.set_defaults(run=_scale)
 
     command = commands.add_parser(
@@ -202,7 +202,7 @@ def _compare(options: argparse.Namespace, console: Console) -> None:
 
 def _report(options: argparse.Namespace, console: Console) -> None:
     page = report.write(options.folder, options.target)
-    _tell(report.read(options.folder), page, options, console)
+    _tell(report.read(options.folder), page, options, console, target=options.target)
 
 
 def _link_check(options: argparse.Namespace, console: Console) -> None:
@@ -249,9 +249,16 @@ def _progress(options: argparse.Namespace, console: Console) -> Console:
     return Console(stderr=True) if options.json else console
 
 
-def _tell(runs: list[Run], where: Path, options: argparse.Namespace, console: Console, quiet: bool = False) -> None:
+def _tell(
+    runs: list[Run],
+    where: Path,
+    options: argparse.Namespace,
+    console: Console,
+    quiet: bool = False,
+    target: float | None = None,
+) -> None:
     if options.json:
         print(json.dumps([asdict(run) for run in runs], indent=1))
     elif not quiet:
-        console.print(report.table(runs))
+        console.print(report.table(runs, target))
         console.print(f"[bold]{where}", soft_wrap=True)

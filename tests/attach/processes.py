@@ -28,7 +28,8 @@ import torch
 import torch.distributed as dist
 
 GRACE = 20.0  # seconds that the other ranks have to end once one of them has failed
-DUMP = 1.0  # seconds to write down where a hanging process is
+DUMP = 10.0  # seconds at most to write down where a hanging process is
+END = "in _serve"  # a process's first own function, which its written stack ends with
 
 
 class RankError(AssertionError):
@@ -177,7 +178,9 @@ def _told(answers: dict[int, Any]) -> str:
 def _dumped(process: Process, start: int) -> str:
     if process.process.pid is not None and process.process.is_alive():
         os.kill(process.process.pid, signal.SIGUSR1)
-        time.sleep(DUMP)
+        until = time.monotonic() + DUMP
+        while END not in process.said(start) and time.monotonic() < until:
+            time.sleep(0.1)
     return process.said(start)
 
 

@@ -34,6 +34,17 @@ def test_what_does_not_fit_is_refused():
         task_of(plan("NoSmall"))
 
 
+def test_data_is_looked_for_where_the_plan_or_the_variable_says(tmp_path, monkeypatch):
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+    monkeypatch.setenv("THINWIRE_DATA", str(there))
+    with pytest.raises(ValueError, match=f"{there}"):
+        task_of(Plan("mnist-cnn", "dense"))
+    with pytest.raises(ValueError, match=f"{here}"):
+        task_of(Plan("mnist-cnn", "dense", data=str(here)))
+
+
 def test_ranks_start_from_the_same_weights_with_examples_of_their_own():
     settings = plan()
     task = task_of(settings)

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from thinwire.lab import workloads
+from thinwire.lab import datasets, workloads
 from thinwire.lab.plan import Plan, PlanError
 from thinwire.lab.sharding import batches, shards
 from thinwire.lab.workload import Split, Workload
@@ -29,7 +29,7 @@ class Task:
 def task_of(plan: Plan) -> Task:
     """Load what a plan needs; all that can be wrong with it is found here."""
     workload = workloads.named(plan.workload)
-    training, test = workload.load(Path(plan.data) if plan.data else None)
+    training, test = workload.load(datasets.folder(Path(plan.data) if plan.data else None))
     if plan.budget not in workload.budgets:
         raise PlanError(f"{plan.workload} has no budget {plan.budget!r}, only {', '.join(workload.budgets)}")
     budget = workload.budgets[plan.budget]

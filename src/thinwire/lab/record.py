@@ -20,7 +20,7 @@ from thinwire.lab.plan import Plan
 from thinwire.lab.runs import Run
 from thinwire.lab.sizes import Sizer, gradients_of
 
-OURS = Path(thinwire.__file__).parent
+OURS = Path(__file__).parents[1]
 MOST_POINTS = 1000  # of a history; longer runs are told in so many stretches
 
 

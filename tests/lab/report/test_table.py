@@ -21,6 +21,7 @@ def row_of(text, label):
 def test_the_table_fits_a_terminal_and_tells_each_method():
     text = printed(comparison())
     assert "…" not in text, "nothing is cut off at 80 columns"
+    assert "Smaller: the gradients' bytes over the payload's." in " ".join(text.split())
     assert row_of(text, "dense")[1:3] == ["90.0%", "±1.0"]
     powersgd = " ".join(row_of(text, "powersgd"))
     assert "25.0 kB 37.5 kB 40.0x 100.0 ms" in powersgd

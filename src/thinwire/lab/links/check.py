@@ -23,7 +23,7 @@ class Way:
 
     nominal: float  # bits/s
     wire: float  # bits/s, as the interface counted
-    payload: float  # bits/s, as programs saw
+    overhead: float  # what headers, acknowledgements and packets sent again add, as a share of the payload
 
     @property
     def share(self) -> float:
@@ -31,9 +31,9 @@ class Way:
         return self.wire / self.nominal
 
     @property
-    def overhead(self) -> float:
-        """What headers and acknowledgements add to the payload."""
-        return self.wire / self.payload - 1
+    def payload(self) -> float:
+        """Bits a second, as programs see it."""
+        return self.wire / (1 + self.overhead)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Checked:
         return min(self.ways["down"].share, self.ways["up"].share) >= HOLDS
 
     def as_dict(self) -> dict[str, Any]:
-        ways = {name: asdict(way) | {"share": way.share, "overhead": way.overhead} for name, way in self.ways.items()}
+        ways = {name: asdict(way) | {"share": way.share, "payload": way.payload} for name, way in self.ways.items()}
         return asdict(self) | {"link": str(self.link), "ways": ways, "holds": self.holds}
 
     def shown(self) -> Table:
@@ -77,7 +77,7 @@ def check(link: Link, seconds: float = 2.0) -> Checked:
         raise LinkError(reason)
     # A rank that talks with one other sees the slower direction of the two; with more, it fills its own.
     peers = min(MOST_PEERS, math.ceil(max(link.down, link.up) / min(link.down, link.up)))
-    command = [sys.executable, "-m", "thinwire.lab.links.probe", str(peers), str(seconds)]
+    command = [sys.executable, "-m", "thinwire.lab.links.probe", str(peers), str(min(link.down, link.up)), str(seconds)]
     ended = subprocess.run(wrapped(command, link, 1 + peers), capture_output=True, text=True, check=False)
     if ended.returncode:
         raise LinkError(refusal(ended))
@@ -85,8 +85,8 @@ def check(link: Link, seconds: float = 2.0) -> Checked:
     nominal = {"down": min(link.down, peers * link.up), "up": min(link.up, peers * link.down)}
 
     def way(phase: str, direction: str) -> Way:
-        rates = measured[phase][direction]
-        return Way(nominal=nominal[direction], wire=8 * rates["wire"], payload=8 * rates["payload"])
+        told = measured[phase][direction]
+        return Way(nominal[direction], wire=8 * told["wire_per_second"], overhead=told["wire"] / told["payload"] - 1)
 
     ways = {
         "down": way("down", "down"),

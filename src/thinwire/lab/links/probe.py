@@ -3,32 +3,30 @@
 import json
 import socket
 import statistics
-import struct
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from threading import Thread
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from threading import Event, Thread
 
 from thinwire.lab.links.holder import address
 from thinwire.lab.links.ranks import counters, enter
 
-CHUNK = 1 << 18  # bytes
 PINGS = 50
 WARM_UP = 0.5  # seconds, at most: TCP has found the rate by then
 
 
 def main() -> None:
-    peers, seconds = int(sys.argv[1]), float(sys.argv[2])
+    peers, rate, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    # What is not sent yet when time is up still has to go: 50 ms of the rate, or a little where that is less.
+    ahead = max(4096, min(1 << 22, rate // 8 // 20))
     enter(0)
     with socket.create_server((address(0), 0)) as server:
-        measured = {
-            "round_trip_seconds": round_trip(server),
-            "up": measure(server, peers, seconds, ("up",)),
-            "down": measure(server, peers, seconds, ("down",)),
-            "both": measure(server, peers, seconds, ("up", "down")),
+        measured = {"round_trip_seconds": round_trip(server)} | {
+            name: measure(server, peers, seconds, ahead, ways)
+            for name, ways in {"up": ["up"], "down": ["down"], "both": ["up", "down"]}.items()
         }
     print(json.dumps(measured))
 
@@ -46,32 +44,39 @@ def round_trip(server: socket.socket) -> float:
     return statistics.median(taken)
 
 
-def measure(server: socket.socket, peers: int, seconds: float, ways: tuple[str, ...]) -> dict[str, dict[str, float]]:
-    """Send as much as possible, and tell what arrived and what the interface counted, in bytes a second."""
-    with ExitStack() as stack:
-        flows: dict[str, list[Flow]] = {"down": [], "up": []}
+def measure(
+    server: socket.socket, peers: int, seconds: float, ahead: int, ways: list[str]
+) -> dict[str, dict[str, float]]:
+    """Send as much as possible; tells for each way the bytes a second on the wire, and all of them and the payload."""
+    with ExitStack() as connections:
+        flows: dict[str, list[Flow]] = {way: [] for way in ways}
         for rank in range(1, peers + 1):
-            ours, theirs = stack.enter_context(connected(server, rank))
+            ours, theirs = connections.enter_context(connected(server, rank))
             for way in ways:
-                flow = Flow(ours, theirs) if way == "up" else Flow(theirs, ours)
-                stack.enter_context(flow.running())
-                flows[way].append(flow)
-
-        def state() -> list[float]:
-            arrived = [sum(flow.arrived for flow in flows[way]) for way in ("down", "up")]
-            return [time.perf_counter(), *arrived, *counters()]
-
-        time.sleep(min(WARM_UP, seconds))
-        before = state()
-        time.sleep(seconds)
-        elapsed, *gained = [after - start for start, after in zip(before, state(), strict=True)]
-    down, up, wire_down, wire_up = [gain / elapsed for gain in gained]
-    return {"down": {"payload": down, "wire": wire_down}, "up": {"payload": up, "wire": wire_up}}
+                flows[way].append(Flow(ours, theirs, ahead) if way == "up" else Flow(theirs, ours, ahead))
+        first = counters()
+        with ExitStack() as running:
+            for flow in [flow for way in ways for flow in flows[way]]:
+                running.enter_context(flow.running())
+            time.sleep(min(WARM_UP, seconds))
+            start, before = time.perf_counter(), counters()
+            time.sleep(seconds)
+            elapsed, after = time.perf_counter() - start, counters()
+        last = counters()  # all has arrived, so that it compares with the payload
+    index = {"down": 0, "up": 1}  # in the counters
+    return {
+        way: {
+            "wire_per_second": (after[index[way]] - before[index[way]]) / elapsed,
+            "wire": last[index[way]] - first[index[way]],
+            "payload": sum(flow.arrived for flow in flows[way]),
+        }
+        for way in ways
+    }
 
 
 @contextmanager
 def connected(server: socket.socket, rank: int) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Both ends of a connection between rank 0 and another; what is still on its way in the end is thrown away."""
+    """Both ends of a connection between rank 0 and another."""
 
     def connect() -> socket.socket:
         enter(rank)
@@ -83,7 +88,6 @@ def connected(server: socket.socket, rank: int) -> Iterator[tuple[socket.socket,
     with ours, theirs:
         for end in (ours, theirs):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         yield ours, theirs
 
 
@@ -93,7 +97,9 @@ class Flow:
 
     source: socket.socket
     sink: socket.socket
+    ahead: int  # bytes, unsent
     arrived: int = 0  # bytes
+    enough: Event = field(default_factory=Event)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -101,22 +107,19 @@ class Flow:
         for thread in threads:
             thread.start()
         yield
-        for end in (self.source, self.sink):
-            with suppress(OSError):  # the other end may have reset it already
-                end.shutdown(socket.SHUT_RDWR)  # wakes the threads
+        self.enough.set()
         for thread in threads:
             thread.join()
 
     def _send(self) -> None:
-        chunk = bytes(CHUNK)
-        try:
-            while True:
-                self.source.sendall(chunk)
-        except OSError:  # shut down
-            return
+        self.source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, self.ahead)
+        chunk = bytes(self.ahead)
+        while not self.enough.is_set():
+            self.source.sendall(chunk)
+        self.source.shutdown(socket.SHUT_WR)
 
     def _receive(self) -> None:
-        buffer = bytearray(CHUNK)
+        buffer = bytearray(1 << 18)
         while received := self.sink.recv_into(buffer):
             self.arrived += received
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from thinwire.lab.report.summary import Entry, Section, sections
-from thinwire.lab.report.units import counted, duration, human, link_text, metric_name, metric_text, times
+from thinwire.lab.report.units import counted, duration, human, is_share, link_text, metric_name, metric_text, times
 from thinwire.lab.runs import Run
 
 UNKNOWN = "-"
@@ -104,7 +104,7 @@ COLUMNS = (
         fits=_has_dense,
         in_terminal=lambda section: not _compares_targets(section),
     ),
-    Column(_timed("to target"), _to_target, fits=_knows_targets),
+    Column(_timed("to", "target"), _to_target, fits=_knows_targets),
     Column(
         _named("target", "vs dense"),
         lambda section, entry: _factor(section.target_speedup(entry)),
@@ -134,10 +134,13 @@ def _table(section: Section) -> Table:
     shown.add_column("method", overflow="fold", min_width=8)
     told = [column for column in columns(section) if column.in_terminal(section)]
     for column in told:
-        narrow = column.say in (_metric, _to_target)  # their words may take two lines
-        shown.add_column("\n".join(column.name(section)), justify="right", no_wrap=not narrow, min_width=7)
+        name = column.name(section)
+        # What may take two lines: not reached, and long figures with their spread.
+        folds = column.say is _to_target or (column.say is _metric and not is_share(section.first.metric))
+        shown.add_column("\n".join(name), justify="right", no_wrap=not folds, min_width=max(8, *map(len, name)) * folds)
     for entry in section.entries:
-        shown.add_row(Text(entry.label), *(column.say(section, entry).replace("± ", "±") for column in told))
+        figures = (column.say(section, entry).replace("± ", "±").replace(" (", "\n(") for column in told)
+        shown.add_row(Text(entry.label), *figures)
     return shown
 
 
