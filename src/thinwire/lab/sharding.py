@@ -10,6 +10,9 @@ from torch import Generator, Tensor
 
 FORMS = '"iid", or "dirichlet:0.1" with any number above 0: the smaller, the more the ranks differ'
 
+TURNS = 100  # in which the ranks fill up
+TRACE = 1e-9  # of every class in every mixture, so that there is something to take when its own have run out
+
 
 def shards(labels: Tensor | None, count: int, ranks: int, how: str, seed: int) -> list[Tensor]:
     """Deal `count` examples out to the ranks, each its own and equally many; a few may be left over."""
@@ -40,26 +43,27 @@ def skew(how: str) -> float | None:
 
 
 def skewed(labels: NDArray[np.int64], ranks: int, alpha: float, generator: np.random.Generator) -> list[Tensor]:
-    """Share each class out by a draw from Dirichlet(alpha); what a rank has too much of fills up those with too little.
+    """Give each rank its own mixture of the classes, drawn from Dirichlet(alpha), and equally many examples.
 
-    The draw alone would give ranks unequal numbers, and then they would not finish an epoch together.
+    The ranks fill up side by side, a little at a time. Where a class has no more examples, they go on with the others
+    in their mixtures, so late choices differ from what was drawn; were all to wait for the last, one would get the rest.
     """
-    dealt: list[list[NDArray[np.int64]]] = [[] for _ in range(ranks)]
-    for label in np.unique(labels):
-        members = generator.permutation(np.flatnonzero(labels == label))
-        cuts = (generator.dirichlet([alpha] * ranks).cumsum()[:-1] * len(members)).round().astype(int)
-        for rank, part in enumerate(np.split(members, cuts)):
-            dealt[rank].append(part)
-
+    classes, numbers = np.unique(labels, return_inverse=True)
+    left = [list(generator.permutation(np.flatnonzero(numbers == number))) for number in range(len(classes))]
+    mixtures = generator.dirichlet([alpha] * len(classes), size=ranks)
     size = len(labels) // ranks
-    shuffled = [generator.permutation(np.concatenate(share)) for share in dealt]
-    spare = generator.permutation(np.concatenate([share[size:] for share in shuffled]))
-    filled = []
-    for share in shuffled:
-        lacking = max(0, size - len(share))
-        filled.append(torch.from_numpy(np.concatenate([share[:size], spare[:lacking]])))
-        spare = spare[lacking:]
-    return filled
+    dealt: list[list[int]] = [[] for _ in range(ranks)]
+    while len(dealt[-1]) < size:
+        for share, mixture in zip(dealt, mixtures, strict=True):
+            wanted = min(-(-size // TURNS), size - len(share))
+            while wanted:
+                there = np.array([len(members) for members in left])
+                weights = np.where(there > 0, mixture + TRACE, 0)
+                taken = np.minimum(generator.multinomial(wanted, weights / weights.sum()), there)
+                for members, count in zip(left, taken, strict=True):
+                    share += [members.pop() for _ in range(count)]
+                wanted -= int(taken.sum())
+    return [torch.from_numpy(generator.permutation(np.array(share))) for share in dealt]
 
 
 def batches(shard: Tensor, size: int, generator: Generator) -> Iterator[Tensor]:
