@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -163,15 +164,10 @@ def _methods(options: argparse.Namespace, console: Console) -> None:
 
 
 def _workloads(options: argparse.Namespace, console: Console) -> None:
-    about = {name: (type(task).__doc__ or "").strip().splitlines()[0] for name, task in workloads.WORKLOADS.items()}
     if options.json:
-        print(json.dumps(about, indent=1))
-        return
-    table = Table("name", "what it is", "batch", "compared by", show_lines=True)
-    table.columns[0].no_wrap = True
-    for name, task in workloads.WORKLOADS.items():
-        table.add_row(f"[bold]{name}", about[name], str(task.batch), f"{task.metric}, {task.better} is better")
-    console.print(table)
+        print(json.dumps(workloads.listed(), indent=1))
+    else:
+        console.print(workloads.shown())
 
 
 def _size(options: argparse.Namespace, console: Console) -> None:
@@ -194,7 +190,8 @@ def _compare(options: argparse.Namespace, console: Console) -> None:
     try:
         runs = making.make(making.jobs_of(said, out), _progress(options, console), quiet)
     except Failed:
-        if any(out.rglob("run.json")):  # those that came to their end are worth a report
+        # Those that came to their end are worth a report, if there are any.
+        with suppress(ValueError, OSError):
             report.write(out)
         raise
     _tell(runs, report.write(out), options, console, quiet)
@@ -240,9 +237,12 @@ def _said(options: argparse.Namespace) -> tuple[dict[str, Any], Path, bool]:
         said.pop("epochs", None)
     if "epochs" in flags:
         said.pop("steps", None)
-    if "out" not in said:
-        raise ValueError("a run needs a folder to go to: --out, or out = ... in a run file")
-    return said, Path(said.pop("out")), bool(said.pop("quiet", False))
+    out, quiet = said.pop("out", None), said.pop("quiet", False)
+    if not isinstance(out, str | Path):
+        raise ValueError(f"a run needs a folder to go to: --out, or out = ... in a run file (not {out!r})")
+    if not isinstance(quiet, bool):
+        raise ValueError(f"quiet is true or false, not {quiet!r}")
+    return said, Path(out), quiet
 
 
 def _progress(options: argparse.Namespace, console: Console) -> Console:

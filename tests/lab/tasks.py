@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from thinwire.lab.workload import Budget, Workload
 from thinwire.lab.workloads.digits_cnn import DigitsCNN
@@ -82,6 +82,31 @@ class Breaks(Tiny):
         self.steps += 1
         if self.steps == 3 and dist.get_rank() == 1:
             raise RuntimeError("the third step is too much")
+
+
+class Refuses(Tiny):
+    """Rank 1 finds a value wrong in the third step."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def adjust(self, model: nn.Module) -> None:
+        self.steps += 1
+        if self.steps == 3 and dist.get_rank() == 1:
+            raise ValueError("the third step is wrong")
+
+
+class DrawsLater(Tiny):
+    """Draws from the third step on."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def loss(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+        self.steps += 1
+        if self.steps > 6:
+            inputs = inputs + torch.randn(inputs.shape)
+        return super().loss(model, inputs, targets)
 
 
 class Talks(Tiny):

@@ -1,6 +1,10 @@
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from tests.lab.tasks import called
+from tests.lab.tasks import HERE, called
+from thinwire.lab import processes, simulation
 from thinwire.lab.comparison import LOG, PLAN, Failed, Job, run_all
 from thinwire.lab.plan import Plan, PlanError
 from thinwire.lab.runs import Run
@@ -81,20 +85,50 @@ def test_ranks_that_die_are_replaced_for_the_next_run(tmp_path):
 
 
 def test_a_full_disk_leaves_no_half_run(tmp_path, monkeypatch):
-    done = job(tmp_path, "topk")
+    done, next_one = job(tmp_path, "topk"), job(tmp_path, "fp16")
     run_all([done], nobody)
-    written = Run.save
 
-    def full(self, folder):
-        folder.mkdir(exist_ok=True)
-        (folder / "run.unfinished").write_text("{")
-        raise OSError(28, "No space left on device", str(folder / "run.json"))
+    def full(self, target):
+        raise OSError(28, "No space left on device", str(target))
 
-    monkeypatch.setattr(Run, "save", full)
-    with pytest.raises(OSError, match="No space left"):
-        run_all([done, job(tmp_path, "fp16")], nobody)
-    monkeypatch.setattr(Run, "save", written)
-    assert len(run_all([done, job(tmp_path, "fp16")], nobody)) == 2
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", full)
+        with pytest.raises(OSError, match="No space left"):
+            run_all([done, next_one], nobody)
+    assert not list(next_one.folder.glob("run.json")) + list(next_one.folder.glob("*.unfinished"))
+    assert len(run_all([done, next_one], nobody)) == 2
+
+
+def test_a_run_of_an_older_state_is_not_taken_for_one_of_this(tmp_path):
+    own = tmp_path / "task.py"
+    own.write_text(HERE.read_text())
+    settings = {"ranks": 2, "transport": "simulated", "steps": 2}
+    made = Job(Plan(f"{own}:Tiny", "topk", **settings), tmp_path / "run")
+    run_all([made], nobody)
+    assert made.finished() is not None
+    own.write_text(HERE.read_text() + "\n# changed")
+    with pytest.raises(PlanError, match=r"holds a run of another .*task\.py:Tiny"):
+        made.finished()
+    own.write_text(HERE.read_text())
+    run = made.finished()
+    replace(run, version="0.0.0").save(made.folder)
+    with pytest.raises(PlanError, match=r"another version of thinwire \(0\.0\.0, now"):
+        made.finished()
+
+
+def test_ranks_that_break_after_a_run_do_not_undo_it(tmp_path, monkeypatch):
+    jobs = [job(tmp_path, "topk"), job(tmp_path, "fp16")]
+    real = simulation.run
+    calls = []
+
+    def breaks(plans, hear):
+        calls.append(len(plans))
+        real(plans[:1], hear)
+        raise processes.RanksError("rank 1 was killed by SIGABRT")
+
+    monkeypatch.setattr(simulation, "run", breaks)
+    assert [run.label for run in run_all(jobs, nobody)] == ["topk", "fp16"]
+    assert calls == [2, 1]
 
 
 def test_simulated_runs_start_no_process(tmp_path, monkeypatch):

@@ -72,7 +72,7 @@ def test_warming_up_changes_nothing():
     settings = plan("Draws")
     learner = Learner(settings, task_of(settings), 0)
     before, draws = deepcopy(learner.model.state_dict()), torch.get_rng_state()
-    learner.warm_up()
+    learner.warm_up("powersgd")
     assert all(torch.equal(value, before[name]) for name, value in learner.model.state_dict().items())
     assert all(p.grad is None for p in learner.model.parameters())
     assert torch.equal(torch.get_rng_state(), draws)

@@ -1,9 +1,10 @@
 import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from thinwire.cli import _parser
+from thinwire.cli import _parser, _said
 from thinwire.lab.plan import Plan, PlanError, plan_of, read_file
 
 PLAN = Plan(
@@ -36,9 +37,9 @@ def test_a_plan_comes_back_from_its_command():
     for plan in (PLAN, replace(PLAN, steps=None, epochs=0.5), Plan("digits-cnn", "dense")):
         program, *arguments = shlex.split(plan.command())
         assert program == "thinwire"
-        said = vars(_parser().parse_args(arguments))
-        said = {name: value for name, value in said.items() if name not in ("run", "json")}
+        said, out, _ = _said(_parser().parse_args(arguments))
         assert plan_of(said) == plan
+        assert out == Path("runs/again")
 
 
 def test_every_flag_has_a_place_in_the_run_file():

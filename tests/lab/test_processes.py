@@ -70,6 +70,7 @@ def test_a_run_tells_where_its_time_went(events):
     ("name", "message"),
     [
         ("Dies", "rank 1 was killed by SIGKILL"),
+        ("Refuses", "rank 1 ended with exit code 1: ValueError: the third step is wrong"),
         ("Breaks", "rank 1 ended with exit code 1: RuntimeError: the third step is too much"),
     ],
 )

@@ -37,6 +37,7 @@ def recorded(steps, link_bytes=1000, **settings):
         method="Average()",
         losses=torch.stack(record.losses),
         meter=meter.as_dict(prefix=""),
+        total=0.5 * steps,
         compute=0.25 * steps,
         wire=None,
         kinds={},

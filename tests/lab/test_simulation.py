@@ -60,6 +60,12 @@ def test_divergence_fails_the_run_and_not_the_next_one():
     assert "done" in events[-1]
 
 
+def test_a_model_that_begins_to_draw_is_refused_rather_than_mixed_up():
+    plan = Plan(called("DrawsLater"), "topk", ranks=2, transport="simulated", steps=6)
+    (failed,) = [event["failed"] for event in events_of(plan) if "failed" in event]
+    assert "use --transport processes" in failed
+
+
 def test_the_number_of_threads_is_as_it_was():
     before = torch.get_num_threads()
     run_of(threads=before + 1)

@@ -6,9 +6,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import thinwire
 from thinwire.lab import processes, simulation
 from thinwire.lab.plan import Plan, PlanError
 from thinwire.lab.runs import Run
+from thinwire.lab.workloads.own import digest
 
 PLAN, LOG = "run.toml", "log.txt"
 
@@ -46,7 +48,19 @@ class Job:
             raise PlanError(
                 f"{self.folder} holds a run of another plan; choose another folder with --out, or remove that one"
             )
-        return Run.load(self.folder / "run.json")
+        run = Run.load(self.folder / "run.json")
+        method = thinwire.methods.notation_of(thinwire.strategy_of(self.plan.method))
+        for what, then, now in (
+            ("version of thinwire", run.version, thinwire.__version__),
+            ("method of that name", run.method, method),
+            (f"{self.plan.workload}", run.source, digest(self.plan.workload)),
+        ):
+            if then != now:
+                raise PlanError(
+                    f"{self.folder} holds a run of another {what} ({then[:60] or 'none'}, now {now[:60] or 'none'}); "
+                    "choose another folder with --out, or remove that one"
+                )
+        return run
 
 
 class Failed(RuntimeError):
@@ -104,6 +118,8 @@ def _run_some(jobs: list[Job], runs: dict[Job, Run], failures: list[str], watch:
         if current is None:
             raise
         job = jobs[current]
+        if job in runs:  # it had come to its end before; if the next ones cannot even begin, they will raise
+            return jobs[current + 1 :]
         job.log({"failed": str(error)})
         watch(job, {"failed": str(error)})
         failures.append(f"{job.name}: {error} ({job.folder / LOG} has all that was said)")

@@ -26,7 +26,8 @@ def run(folder: Path, console: Console, ranks: int = RANKS, steps: int = STEPS) 
         soft_wrap=True,
     )
     jobs = making.jobs_of(said, folder)
-    for job in jobs:  # a demo starts afresh
-        (job.folder / "run.json").unlink(missing_ok=True)
+    for method in METHODS:  # a demo starts afresh
+        for run in (folder / method).rglob("run.json"):
+            run.unlink()
     runs = making.make(jobs, console)
     return runs, report.write(folder)

@@ -7,9 +7,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+import thinwire
 from thinwire.lab import datasets, workloads
 from thinwire.lab.plan import Plan, PlanError
 from thinwire.lab.sharding import batches, shards
+from thinwire.lab.sizes import STEPS, Sizer, gradients_of
 from thinwire.lab.workload import Split, Workload
 
 
@@ -75,12 +77,17 @@ class Learner:
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return loss.detach()
 
-    def warm_up(self) -> None:
-        """Meet the costs of the first step, such as choosing algorithms, before any clock runs; changes nothing."""
+    def warm_up(self, method: str) -> None:
+        """Meet the costs of the first steps before any clock runs; changes nothing.
+
+        Layers choose their algorithms, and methods load or compile their loops, some of them in the second step only.
+        """
         draws = torch.get_rng_state()
         copy = deepcopy(self.model)
         inputs, targets = self.task.training.batch(self.task.shares[0][: self.task.batch], None)
         self.workload.loss(copy, inputs, targets).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        replica = thinwire.replica_of(copy)
+        Sizer(replica, [gradients_of(replica)], 1, STEPS).measure(method)
         torch.set_rng_state(draws)
 
     def update(self) -> None:

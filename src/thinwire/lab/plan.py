@@ -61,8 +61,8 @@ class Plan:
         return "".join(f"{name} = {json.dumps(value)}\n" for name, value in said.items())
 
     def command(self) -> str:
-        """The command that repeats the run."""
-        words = ["thinwire train"]
+        """The command that repeats the run, into a folder of its own."""
+        words = ["thinwire train --out runs/again"]
         for field in fields(self):
             value = getattr(self, field.name)
             if value is True:

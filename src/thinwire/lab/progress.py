@@ -16,7 +16,7 @@ from rich.progress import (
 
 from thinwire.lab.comparison import Job
 from thinwire.lab.report import human
-from thinwire.lab.report.units import metric_text
+from thinwire.lab.report.units import metric_name, metric_text
 
 
 class Shown:
@@ -37,6 +37,7 @@ class Shown:
         for job in jobs:
             name = f"{job.plan.method} #{job.plan.seed}" if several else job.plan.method
             self.bars[job] = self.progress.add_task(escape(name), total=None, start=False, told="", visible=False)
+        self.metrics: dict[Job, str] = {}
         self.told: dict[Job, dict[str, str]] = {job: {} for job in jobs}
 
     def __enter__(self) -> "Shown":
@@ -50,16 +51,17 @@ class Shown:
         bar, told = self.bars[job], self.told[job]
         if "kept" in event:
             self.progress.update(bar, total=1, completed=1, visible=True, told="[dim]made before, kept")
-        if "begins" in event:
+        if "steps" in event:
             self.progress.update(bar, total=event["steps"], visible=True)
+            self.metrics[job] = event["metric"]
             self.progress.start_task(bar)
         if "loss" in event:
             told["loss"] = f"loss {event['loss']:.3f}"
             told["bytes"] = human(event["payload_bytes"])
             self.progress.update(bar, completed=event["step"])
         elif "step" in event:
-            name, value = next((name, value) for name, value in event.items() if name != "step")
-            told["metric"] = f"{name.removeprefix('test_')} {metric_text(name, value)}"
+            name = self.metrics[job]
+            told["metric"] = f"{metric_name(name)} {metric_text(name, event[name])}"
         if "failed" in event:
             told["failed"] = "[red]failed"
         if "done" in event or "failed" in event:

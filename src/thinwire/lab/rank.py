@@ -31,6 +31,10 @@ TELL_EVERY = 0.25  # seconds
 Tell = Callable[..., None]
 
 
+class AttachError(ValueError):
+    """The method cannot be attached to the model: every rank raises it."""
+
+
 def main() -> None:
     plans = [Plan(**said) for said in json.loads(sys.argv[1])]
     # The ranks meet over the store, which they reach before they enter their namespaces.
@@ -44,11 +48,12 @@ def main() -> None:
 
     for number, plan in enumerate(plans):
         torch.set_num_threads(plan.threads)
+        tell(begins=number)
         task = task_of(plan)
-        tell(begins=number, steps=task.steps)
+        tell(steps=task.steps, metric=task.workload.metric)
         try:
             run = train(plan, task, tell)
-        except (thinwire.NonFiniteError, ValueError) as error:  # which all ranks meet alike
+        except (thinwire.NonFiniteError, AttachError) as error:  # which all ranks meet alike
             tell(failed=str(error))
         else:
             if run is not None:
@@ -60,10 +65,13 @@ def train(plan: Plan, task: Task, tell: Tell) -> Run | None:
     """One rank's part of a run, with all ranks of the default group; rank 0 tells how it goes, and returns the run."""
     rank = dist.get_rank()
     learner = Learner(plan, task, rank)
-    learner.warm_up()
+    learner.warm_up(plan.method)
     with told_warnings() as warned:
         model = DistributedDataParallel(learner.model, **OWN_BUFFERS)
-        handle = thinwire.attach(model, plan.method)
+        try:
+            handle = thinwire.attach(model, plan.method)
+        except ValueError as error:
+            raise AttachError(str(error)) from None
         record, told = Record(plan, task), 0.0
         dist.barrier()
         wire = links.counters() if links.inside() else None
@@ -73,6 +81,7 @@ def train(plan: Plan, task: Task, tell: Tell) -> Run | None:
             learner.update()
             record.step(loss, handle.meter, clock.read())
             if record.is_due():
+                dist.barrier()  # the clock goes on until the last rank has made the step
                 clock.stop()
                 evaluating = time.thread_time()
                 if rank == 0:
@@ -87,7 +96,7 @@ def train(plan: Plan, task: Task, tell: Tell) -> Run | None:
         # What a link carries goes by the busier direction, as in the meter.
         carried = max(after - before for before, after in zip(wire, links.counters(), strict=True)) if wire else None
         handle.detach()
-    mine = {"meter": handle.meter.as_dict(prefix=""), "wire": carried}
+    mine = {"meter": handle.meter.as_dict(prefix=""), "wire": carried, "compute": compute, "total": record.seconds[-1]}
     everyone: list[dict[str, Any]] = [{} for _ in range(plan.ranks)]
     dist.all_gather_object(everyone, mine)
     losses = torch.stack(record.losses)
@@ -99,7 +108,8 @@ def train(plan: Plan, task: Task, tell: Tell) -> Run | None:
         method=handle.method,
         losses=losses / plan.ranks,
         meter=busiest["meter"],
-        compute=compute,
+        total=max(counted["total"] for counted in everyone),
+        compute=busiest["compute"],
         wire=busiest["wire"],
         kinds=kinds_of(learner, plan),
         warned=warned,

@@ -18,7 +18,8 @@ from thinwire.lab.learner import Learner, Task
 from thinwire.lab.links import Link
 from thinwire.lab.plan import Plan
 from thinwire.lab.runs import Run
-from thinwire.lab.sizes import Sizer, gradients_of
+from thinwire.lab.sizes import STEPS, Sizer, gradients_of
+from thinwire.lab.workloads.own import digest
 
 OURS = Path(__file__).parents[1]
 MOST_POINTS = 1000  # of a history; longer runs are told in so many stretches
@@ -65,9 +66,11 @@ class Record:
 
     def evaluate(self, learner: Learner) -> dict[str, float]:
         """Judge the model with all cores, as no rank has anything else to do meanwhile."""
-        torch.set_num_threads(os.cpu_count() or 1)
+        draws = torch.get_rng_state()  # what it draws does not change what is drawn in training
+        torch.set_num_threads(cores())
         metrics = learner.evaluate()
         torch.set_num_threads(self.plan.threads)
+        torch.set_rng_state(draws)
         self.evaluations.append({"step": len(self.losses)} | metrics)
         return metrics
 
@@ -76,15 +79,16 @@ class Record:
         method: str,
         losses: Tensor,
         meter: dict[str, float],
+        total: float,
         compute: float,
         wire: int | None,
         kinds: dict[str, dict[str, float]],
         warned: list[str],
     ) -> Run:
-        """The run, of the mean losses over the ranks and the counts of the rank whose link carried most."""
+        """The run: the mean losses over the ranks, the counts of the rank whose link carried most, the longest time."""
         plan, workload = self.plan, self.task.workload
         parts = {name: meter[f"{name}_seconds"] for name in ("encode", "exchange", "decode")}
-        seconds = self.seconds
+        seconds = [*self.seconds[:-1], max(total, self.seconds[-1])]
         if plan.modelled:
             busiest = meter["link_bytes"] / self.link[-1] if self.link[-1] else 1.0
             wired = [self._on_the_link(nbytes * busiest) for nbytes in self.link]
@@ -117,6 +121,8 @@ class Record:
             parameters=sum(p.numel() for p in workload.model().parameters()),
             batch=self.task.batch * plan.ranks,
             budget=plan.budget,
+            threads=plan.threads,
+            source=digest(plan.workload),
             shards=plan.shards,
             machine=machine(),
             command=plan.command(),
@@ -146,32 +152,41 @@ class Record:
 def told_warnings() -> Iterator[list[str]]:
     """Collect what thinwire warns of; what others warn of is printed, as it would be without this."""
     told: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("default")
-        yield told
-    for warning in caught:
-        if Path(warning.filename).is_relative_to(OURS):
-            if str(warning.message) not in told:
-                told.append(str(warning.message))
-        else:
-            print(
-                f"{warning.filename}:{warning.lineno}: {warning.category.__name__}: {warning.message}", file=sys.stderr
-            )
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("default")
+            yield told
+    finally:
+        for warning in caught:
+            _tell(warning, told)
+
+
+def _tell(warning: warnings.WarningMessage, told: list[str]) -> None:
+    message = str(warning.message)
+    if not Path(warning.filename).is_relative_to(OURS):
+        print(f"{warning.filename}:{warning.lineno}: {warning.category.__name__}: {message}", file=sys.stderr)
+    elif message not in told:
+        told.append(message)
 
 
 def kinds_of(learner: Learner, plan: Plan) -> dict[str, dict[str, float]]:
     """What the method says of each kind of layer in a step, by saying it once more on a gradient of this task."""
     learner.backward()
     replica = thinwire.replica_of(learner.model, size=plan.ranks)
-    sizes = Sizer(replica, [gradients_of(replica)], plan.ranks, steps=1).measure(plan.method)
+    sizes = Sizer(replica, [gradients_of(replica)], plan.ranks, STEPS).measure(plan.method)
     return {kind: asdict(size) for kind, size in sizes.items()}
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def machine() -> dict[str, str]:
     """What the run was made on."""
     return {
         "processor": _processor(),
-        "cores": str(os.cpu_count()),
+        "cores": str(cores()),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "torch": torch.__version__,

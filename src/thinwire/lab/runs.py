@@ -38,8 +38,10 @@ class Run:
     parameters: int = 0
     batch: int = 0  # examples a step, over all ranks
     budget: str = ""
+    threads: int = 1  # of each rank
     shards: str = "iid"
     machine: dict[str, str] = field(default_factory=dict)
+    source: str = ""  # a digest of the user's own file, for a task that is one
     command: str = ""  # repeats the run
     warnings: list[str] = field(default_factory=list)
     schema: int = SCHEMA

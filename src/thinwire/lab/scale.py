@@ -17,9 +17,8 @@ from thinwire.lab.large_worlds import Load, Talks
 from thinwire.lab.links import Link
 from thinwire.lab.report import check_drawing, human, plain_table
 from thinwire.lab.report.units import duration, link_text
-from thinwire.lab.sizes import Sizer
+from thinwire.lab.sizes import STEPS, Sizer
 
-STEPS = 2  # to measure over: a method may say something else in every second step
 MOST_RANKS = 2**16
 GIVEN, SHARDED, GATHERED, HALF, DENSE = "this method", "sharded instead", "gathered instead", "fp16", "dense"
 COLOURS = {GIVEN: "#0072b2", SHARDED: "#009e73", GATHERED: "#d55e00", HALF: "#56b4e9", DENSE: "#1b1f24"}

@@ -1,6 +1,5 @@
 """All ranks of a run in one process: the same values as real processes give, on as few cores as there are."""
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from torch import Tensor
 import thinwire
 from thinwire.lab.learner import Learner, Task, task_of
 from thinwire.lab.plan import Plan
-from thinwire.lab.record import Record, kinds_of, told_warnings
+from thinwire.lab.record import Record, cores, kinds_of, told_warnings
 from thinwire.lab.runs import Run
 
 Result = TypeVar("Result")
@@ -27,8 +26,9 @@ def run(plans: list[Plan], hear: Callable[[dict[str, Any]], None]) -> None:
         hear(event)
 
     for number, plan in enumerate(plans):
+        tell(begins=number)
         task = task_of(plan)
-        tell(begins=number, steps=task.steps)
+        tell(steps=task.steps, metric=task.workload.metric)
         try:
             made = train(plan, task, tell)
         except (thinwire.NonFiniteError, ValueError) as error:
@@ -65,6 +65,7 @@ def train(plan: Plan, task: Task, tell: Callable[..., None]) -> Run:
         method=thinwire.methods.notation_of(strategy),
         losses=torch.stack(record.losses),
         meter=meter.as_dict(prefix="") | {"exchange_seconds": 0.0},
+        total=own,
         compute=compute,
         wire=None,
         kinds=kinds_of(crew.learners[0], plan),
@@ -80,25 +81,32 @@ class Crew:
         for rank in range(plan.ranks):
             self.learners.append(Learner(plan, task, rank))
             self.draws.append(torch.get_rng_state())
-        self.learners[0].warm_up()
-        at_once = max(1, (os.cpu_count() or 1) // plan.threads)
+        self.learners[0].warm_up(plan.method)
+        at_once = max(1, cores() // plan.threads)
         self.pool = ThreadPoolExecutor(at_once, initializer=torch.set_num_threads, initargs=(plan.threads,))
         self.draws_nothing = False  # known after the first step
 
     def backward(self) -> tuple[list[Tensor], list[float]]:
         """All ranks' gradients; returns their losses and the seconds that each took."""
         if self.draws_nothing:
-            return self._together(Learner.backward)
+            before = torch.get_rng_state()
+            results = self._together(Learner.backward)
+            if not torch.equal(torch.get_rng_state(), before):
+                raise ValueError(
+                    "this model draws random numbers in some steps and not in others, which ranks in one process "
+                    "cannot keep apart: use --transport processes"
+                )
+            return results
         # Models that draw (dropout) draw from the process's one generator: each rank gets its own turn, and its state.
-        results, untouched = [], True
+        in_turn, untouched = [], True
         for rank, learner in enumerate(self.learners):
             torch.set_rng_state(self.draws[rank])
-            results.append(_timed(Learner.backward, learner))
+            in_turn.append(_timed(Learner.backward, learner))
             after = torch.get_rng_state()
             untouched &= bool(torch.equal(after, self.draws[rank]))
             self.draws[rank] = after
         self.draws_nothing = untouched
-        losses, seconds = zip(*results, strict=True)
+        losses, seconds = zip(*in_turn, strict=True)
         return list(losses), list(seconds)
 
     def update(self) -> list[float]:

@@ -12,6 +12,7 @@ from thinwire.lab import models
 
 DISTINCT = 4  # ranks with gradients of their own; further ranks repeat them, as sizes hardly depend on the values
 BUCKET_BYTES = 100 * 2**20  # of gradients that are exchanged together, over all ranks: they share this memory
+STEPS = 2  # to measure over: a method may say something else in every second step
 LINKS = {"10 Mbit/s": 10e6, "100 Mbit/s": 100e6, "1 Gbit/s": 1e9, "10 Gbit/s": 10e9}  # bits a second
 FUSED = "small ones"  # the kind of tensors that share a conversation
 

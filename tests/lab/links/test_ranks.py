@@ -39,4 +39,4 @@ def test_what_gloo_says_between_ranks_takes_the_link_and_is_counted():
     # 66 bytes of headers for each 1448 of payload, and acknowledgements of what comes the other way.
     assert all(1.045 < counted / payload < 1.1 for counted in told["counted"])
     at_least = payload * 8 / bits
-    assert at_least < told["seconds"] < 2 * at_least
+    assert at_least < told["seconds"] < 3 * at_least

@@ -60,7 +60,7 @@ def test_modelled_times_are_called_so():
     heading, *rest = text.strip().splitlines()
     assert heading.strip() == "digits-cnn, 4 ranks, processes, 100 Mbit/s (modelled)"
     head = " ".join(rest[:4])
-    assert head.count("modelled") == 2, "time per step, time to target"
+    assert head.count("modelled") == 3, "time per step and to target, and how these compare"
     assert "Modelled: the time on the link was computed" in text
 
 

@@ -106,7 +106,7 @@ def pixels(path: Path, content: bytes, mode: str, size: tuple[int, int]) -> Arra
         with Image.open(io.BytesIO(content)) as image:
             # Class numbers may come as a palette's indexes, and converting would make colours of them.
             values = np.asarray(image if mode == "L" and image.mode == "P" else image.convert(mode))
-    except (OSError, SyntaxError) as error:
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(f"{path} has an image that cannot be read: {error}") from None
     check(path, "an image", values, np.uint8, (*size, 3) if mode == "RGB" else size)
     return values

@@ -160,7 +160,10 @@ def sections(runs: Iterable[Run], target: float | None = None) -> list[Section]:
     tasks: dict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in runs:
         task = (run.workload, run.link, run.ranks, run.transport, run.modelled, run.budget, run.shards, run.batch)
-        tasks[(*task, run.metric, run.better)].append(run)
+        tasks[(*task, run.threads, run.metric, run.better)].append(run)
+    metrics = sorted({run.metric for (run, *_) in tasks.values()})
+    if target is not None and len(metrics) > 1:
+        raise ValueError(f"one target cannot serve several metrics ({', '.join(metrics)}); report on one task alone")
     return [_section(task, target) for task in tasks.values()]
 
 

@@ -99,14 +99,14 @@ COLUMNS = (
     Column(_timed("training"), lambda _, entry: duration(entry.seconds("total").mean), in_terminal=_never),
     Column(_timed("time", "/ step"), lambda _, entry: duration(entry.seconds_per_step().mean)),
     Column(
-        _named("step", "vs dense"),
+        _timed("step", "vs dense"),
         lambda section, entry: _factor(section.step_speedup(entry)),
         fits=_has_dense,
         in_terminal=lambda section: not _compares_targets(section),
     ),
     Column(_timed("to", "target"), _to_target, fits=_knows_targets),
     Column(
-        _named("target", "vs dense"),
+        _timed("target", "vs dense"),
         lambda section, entry: _factor(section.target_speedup(entry)),
         fits=lambda section: _has_dense(section) and _knows_targets(section),
         in_terminal=_compares_targets,

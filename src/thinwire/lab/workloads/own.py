@@ -1,5 +1,6 @@
 """A task from the user's own file."""
 
+import hashlib
 import importlib.util
 import sys
 import traceback
@@ -33,6 +34,14 @@ def task(text: str) -> Workload:
     if lacking := [attribute for attribute in ("batch", "budgets") if not hasattr(found, attribute)]:
         raise ValueError(f"{text}: {name} lacks {', '.join(lacking)}")
     return found
+
+
+def digest(text: str) -> str:
+    """What tells one state of the user's file from another; empty for a task that is known by name."""
+    path, _, name = text.rpartition(":")
+    if not name or not path.endswith(".py"):
+        return ""
+    return hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest()[:16]
 
 
 def imported(file: Path) -> ModuleType:
