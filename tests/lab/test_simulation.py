@@ -14,7 +14,7 @@ def events_of(*plans):
 
 
 def run_of(name="Tiny", method="topk", **settings):
-    plan = Plan(called(name), method, **({"ranks": 2, "transport": "simulated", "steps": 6} | settings))
+    plan = Plan(name if "-" in name else called(name), method, **({"ranks": 2, "transport": "simulated", "steps": 6} | settings))
     (done,) = [event["done"] for event in events_of(plan) if "done" in event]
     return Run(**done)
 
@@ -49,6 +49,12 @@ def test_its_seconds_are_those_of_a_rank():
     assert run.seconds["total"] == pytest.approx(parts, rel=0.5)
     assert not run.modelled
     assert "wire" not in run.bytes
+
+
+@pytest.mark.parametrize("method", ["dense", "fp16", "int8", "topk", "sign", "powersgd", "powersgd-half"])
+def test_what_is_said_of_each_kind_of_layer_adds_up_to_what_was_said(method):
+    run = run_of("digits-cnn", method=method, steps=4, evaluations=1)
+    assert sum(kind["payload"] for kind in run.kinds.values()) == run.bytes["payload"] / run.steps
 
 
 def test_divergence_fails_the_run_and_not_the_next_one():

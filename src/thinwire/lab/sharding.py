@@ -45,8 +45,8 @@ def skew(how: str) -> float | None:
 def skewed(labels: NDArray[np.int64], ranks: int, alpha: float, generator: np.random.Generator) -> list[Tensor]:
     """Give each rank its own mixture of the classes, drawn from Dirichlet(alpha), and equally many examples.
 
-    The ranks fill up side by side, a little at a time. Where a class has no more examples, they go on with the others
-    in their mixtures, so late choices differ from what was drawn; were all to wait for the last, one would get the rest.
+    The ranks fill up side by side, a little at a time, so that none is left with the rest. Where a class has no more
+    examples, they go on with the others in their mixtures.
     """
     classes, numbers = np.unique(labels, return_inverse=True)
     left = [list(generator.permutation(np.flatnonzero(numbers == number))) for number in range(len(classes))]
