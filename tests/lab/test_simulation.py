@@ -14,7 +14,8 @@ def events_of(*plans):
 
 
 def run_of(name="Tiny", method="topk", **settings):
-    plan = Plan(name if "-" in name else called(name), method, **({"ranks": 2, "transport": "simulated", "steps": 6} | settings))
+    settings = {"ranks": 2, "transport": "simulated", "steps": 6} | settings
+    plan = Plan(name if "-" in name else called(name), method, **settings)
     (done,) = [event["done"] for event in events_of(plan) if "done" in event]
     return Run(**done)
 
