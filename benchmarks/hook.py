@@ -7,17 +7,19 @@ import json
 import subprocess
 import sys
 
+from benchmarks.rows import Row
+
 METHODS = ("dense", "fp16", "int8", "topk", "powersgd")
 PLAIN = "plain DDP"
 
 
-def run() -> list[tuple[str, float, float | None]]:
+def run() -> list[Row]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     ran = subprocess.run([*command, "-m", "benchmarks.hook_rank"], capture_output=True, text=True)
     if ran.returncode:
         raise RuntimeError(f"the benchmark's processes failed:\n{ran.stderr[-3000:]}")
     best = json.loads(next(line for line in ran.stdout.splitlines() if line.startswith("{")))
     return [
-        (f"step with {name} / with a hook that does nothing", best[name] / best["nothing"], None)
+        Row(f"step with {name} / with a hook that does nothing", best[name] / best["nothing"])
         for name in (PLAIN, *METHODS)
     ]
