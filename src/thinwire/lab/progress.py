@@ -10,13 +10,14 @@ from rich.progress import (
     Progress,
     TaskID,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
 from thinwire.lab.comparison import Job
 from thinwire.lab.report import human
 from thinwire.lab.report.units import metric_name, metric_text
+
+LONGEST = 21  # letters of a method's name
 
 
 class Shown:
@@ -25,17 +26,16 @@ class Shown:
     def __init__(self, jobs: list[Job], console: Console) -> None:
         columns = (
             TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=8),
             MofNCompleteColumn(),
             TextColumn("{task.fields[told]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
         )
         self.progress = Progress(*columns, console=console)
         several = len({job.plan.seed for job in jobs}) > 1
         self.bars: dict[Job, TaskID] = {}
         for job in jobs:
-            name = f"{job.plan.method} #{job.plan.seed}" if several else job.plan.method
+            name = _short(job.plan.method) + (f" #{job.plan.seed}" if several else "")
             self.bars[job] = self.progress.add_task(escape(name), total=None, start=False, told="", visible=False)
         self.metrics: dict[Job, str] = {}
         self.told: dict[Job, dict[str, str]] = {job: {} for job in jobs}
@@ -56,12 +56,12 @@ class Shown:
             self.metrics[job] = event["metric"]
             self.progress.start_task(bar)
         if "loss" in event:
-            told["loss"] = f"loss {event['loss']:.3f}"
+            told["loss"] = f"loss {event['loss']:.2f}"
             told["bytes"] = human(event["payload_bytes"])
             self.progress.update(bar, completed=event["step"])
         elif "step" in event:
             name = self.metrics[job]
-            told["metric"] = f"{metric_name(name)} {metric_text(name, event[name])}"
+            told["metric"] = f"{metric_name(name.removeprefix('test_'))} {metric_text(name, event[name])}"
         if "failed" in event:
             told["failed"] = "[red]failed"
         if "done" in event or "failed" in event:
@@ -69,3 +69,8 @@ class Shown:
         if told:
             order = ("failed", "loss", "metric", "bytes")
             self.progress.update(bar, told="  ".join(told[name] for name in order if name in told))
+
+
+def _short(method: str) -> str:
+    """A long notation would leave no room for the figures."""
+    return method if len(method) <= LONGEST else method[: LONGEST - 1] + "…"
