@@ -2,7 +2,7 @@
 
 from . import methods
 from .attach import Handle, attach
-from .codecs import Cast, Chain, Entropy, Identity, Nonzero, Quantize, RandomK, Sign, Ternary, TopK
+from .codecs import BinMarks, Cast, Chain, Entropy, Identity, Marks, Nonzero, Quantize, RandomK, Sign, Ternary, TopK
 from .core import (
     EACH,
     Codec,
@@ -19,6 +19,7 @@ from .core import (
 from .methods import gathered, settled, sharded, strategy_of
 from .notation import NotationError, parse
 from .reducers import (
+    AdaComp,
     After,
     Average,
     Choose,
@@ -38,8 +39,10 @@ from .version import __version__
 
 __all__ = [
     "EACH",
+    "AdaComp",
     "After",
     "Average",
+    "BinMarks",
     "Cast",
     "Chain",
     "Choose",
@@ -51,6 +54,7 @@ __all__ = [
     "Handle",
     "Identity",
     "LockStepError",
+    "Marks",
     "Message",
     "Meter",
     "NonFiniteError",

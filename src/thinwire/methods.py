@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from .codecs import Cast, Chain, Entropy, Quantize, RandomK, Sign, Ternary, TopK
 from .core import Codec, Reducer, Strategy
 from .notation import parse, vocabulary
-from .reducers import Average, Choose, Feedback, PowerIteration, PowerSGD, Server, Sharded, When, forms
+from .reducers import AdaComp, Average, Choose, Feedback, PowerIteration, PowerSGD, Server, Sharded, When, forms
 from .strategies import DataParallel
 
 
@@ -56,6 +56,11 @@ METHODS: dict[str, Method] = {
             "topk8",
             Feedback(Chain(TopK(0.01), Quantize(8), Entropy())),
             "As topk with 8-bit values, squeezed. When every byte counts more than the time to squeeze it.",
+        ),
+        Method(
+            "adacomp",
+            AdaComp(),
+            "The entries that could soon be the largest of their bin, as signs. Adapts to each layer; few ranks.",
         ),
         Method(
             "randomk",

@@ -14,7 +14,22 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from thinwire import Cast, Chain, Codec, Entropy, Identity, Nonzero, Quantize, RandomK, Sign, Ternary, TopK, payload
+from thinwire import (
+    BinMarks,
+    Cast,
+    Chain,
+    Codec,
+    Entropy,
+    Identity,
+    Marks,
+    Nonzero,
+    Quantize,
+    RandomK,
+    Sign,
+    Ternary,
+    TopK,
+    payload,
+)
 
 FILE = Path(__file__).with_name("wire.json")
 SEED = 5
@@ -33,6 +48,9 @@ CODECS: tuple[Codec, ...] = (
     Quantize(4, stochastic=True),
     Sign(),
     Ternary(),
+    Marks(),
+    BinMarks(7),
+    BinMarks(100),
     Entropy(),
     Chain(RandomK(0.5), Cast("bfloat16")),
     Chain(TopK(0.25), Quantize(8)),

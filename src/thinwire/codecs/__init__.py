@@ -1,9 +1,11 @@
 """Codecs: pure maps between a tensor and the parts that stand for it."""
 
+from .bin_marks import BinMarks
 from .cast import Cast
 from .chain import Chain
 from .entropy import Entropy
 from .identity import Identity
+from .marks import Marks
 from .nonzero import Nonzero
 from .quantize import Quantize
 from .random_k import RandomK
@@ -12,10 +14,12 @@ from .ternary import Ternary
 from .top_k import TopK
 
 __all__ = [
+    "BinMarks",
     "Cast",
     "Chain",
     "Entropy",
     "Identity",
+    "Marks",
     "Nonzero",
     "Quantize",
     "RandomK",

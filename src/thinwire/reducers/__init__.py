@@ -1,5 +1,6 @@
 """Reducers: conversations about one tensor, which remember in an explicit state."""
 
+from .ada_comp import AdaComp
 from .after import After
 from .average import Average, as_reducer
 from .choose import Choose, When
@@ -10,6 +11,7 @@ from .server import Server
 from .sharded import Sharded
 
 __all__ = [
+    "AdaComp",
     "After",
     "Average",
     "Choose",

@@ -1,0 +1,69 @@
+from dataclasses import dataclass, replace
+from math import inf
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..codecs import BinMarks, Marks
+from ..core import Codec, Conversation, Message, Parameter, Reducer
+from ..kernels.bins import selected
+from ..precision import working
+from ..states import Spare
+from .average import STRIDE, Average
+
+BINS = {"conv": 50, "dense": 500, "recurrent": 500, "embedding": 500, "attention": 500}  # the paper's, by kind of layer
+FORMS = ("compact", "paper")
+LEAST_BINS = 4  # tensors with fewer are sent as they are
+
+
+class AdaCompState(NamedTuple):
+    residual: Tensor
+    seed: int
+    spare: Spare
+
+
+@dataclass(frozen=True, repr=False)
+class AdaComp(Reducer):
+    """Sends from each bin the entries that could soon be its largest, as signs of one size, and remembers the rest.
+
+    Small tensors, and by default those of layers that the paper has no bins for, are sent as they are.
+    """
+
+    bin_size: int | None = None  # entries; larger: less is sent. None: 50 for convolutions, 500 for dense and recurrent
+    factor: float = 2.0  # on the gradient, when guessing what could soon be large; lower: less is sent. 1: plain maxima
+    form: str = "compact"  # on the wire; "paper": whole bytes, as the paper counts them
+
+    def __post_init__(self) -> None:
+        if self.bin_size is not None and not (isinstance(self.bin_size, int) and self.bin_size > 0):
+            raise ValueError(f"AdaComp takes bins of 1 entry or more, not {self.bin_size!r}")
+        if not 1 <= self.factor < inf:
+            raise ValueError(f"AdaComp takes a factor of 1 or more, not {self.factor!r}")
+        if self.form not in FORMS:
+            raise ValueError(f"AdaComp's form is one of {', '.join(map(repr, FORMS))}, not {self.form!r}")
+        if self.form == "paper" and self.bin_size is not None:
+            BinMarks(self.bin_size)
+
+    @property
+    def shaped(self) -> bool:
+        return True  # each layer has a scale of its own
+
+    @property
+    def codec(self) -> Codec:
+        return Marks() if self.form == "compact" else BinMarks(self.bin_size or BINS["dense"])
+
+    def suited(self, parameter: Parameter) -> Reducer:
+        bin_size = self.bin_size or BINS.get(parameter.kind)
+        if bin_size is None or parameter.like.numel() < LEAST_BINS * bin_size:
+            return Average()
+        return replace(self, bin_size=bin_size)
+
+    def init(self, like: Tensor, seed: int) -> AdaCompState:
+        residual = torch.zeros(like.shape, dtype=working(like.dtype), device=like.device)
+        return AdaCompState(residual, seed, Spare())
+
+    def reduce(self, x: Tensor, state: AdaCompState) -> Conversation:
+        total = torch.add(x, state.residual, out=state.spare.like(state.residual))
+        said = selected(total, x, self.bin_size or BINS["dense"], self.factor)
+        reply = yield Message(said, self.codec, state.seed)
+        return reply, AdaCompState(total.sub_(reply.sent), state.seed + STRIDE, Spare(state.residual))

@@ -1,0 +1,60 @@
+import pytest
+import torch
+
+from thinwire.kernels.bins import selected
+
+
+def one_by_one(total, gradient, bin_size, factor):
+    """The paper's algorithm, bin after bin and entry after entry."""
+    flat, again = total.flatten().tolist(), gradient.flatten().tolist()
+    bins = [range(start, min(start + bin_size, len(flat))) for start in range(0, len(flat), bin_size)]
+    largest = [max(abs(flat[j]) for j in members) for members in bins]
+    scale = torch.tensor(sum(largest) / len(bins)).item()
+    said = [0.0] * len(flat)
+    for members, most in zip(bins, largest, strict=True):
+        for j in members:
+            if most > 0 and abs(flat[j] + (factor - 1) * again[j]) >= most and flat[j]:
+                said[j] = scale if flat[j] > 0 else -scale
+    return torch.tensor(said).view(total.shape)
+
+
+# Eighths, so that every sum is exact and a tie is one.
+def eighths(*shape, seed=0):
+    return torch.randint(-40, 41, shape, generator=torch.Generator().manual_seed(seed)) / 8
+
+
+@pytest.mark.parametrize("bin_size", [1, 7, 50, 1000])
+@pytest.mark.parametrize("factor", [1.0, 2.0, 3.0])
+def test_it_selects_what_the_paper_says(bin_size, factor):
+    total, gradient = eighths(23, 17), eighths(23, 17, seed=1)
+    torch.testing.assert_close(
+        selected(total, gradient, bin_size, factor), one_by_one(total, gradient, bin_size, factor), rtol=1e-6, atol=0
+    )
+
+
+def test_nothing_is_sent_from_bins_of_zeros():
+    total = torch.zeros(20)
+    total[3] = 4.0
+    said = selected(total, torch.zeros(20), 5, 2.0)
+    assert said.nonzero().tolist() == [[3]]
+    assert said[3] == 1.0, "the mean of the largest in four bins"
+    assert not selected(torch.zeros(20), torch.ones(20), 5, 2.0).any(), "nothing to say, though much could come"
+
+
+def test_a_bin_whose_largest_shrinks_may_be_empty():
+    # The gradient opposes what is left of earlier ones: none could soon be as large as the largest is.
+    total = torch.tensor([4.0, 3.0, 2.0])
+    assert not selected(total, torch.tensor([-1.0, -1.0, -1.0]), 3, 2.0).any()
+
+
+def test_the_order_in_memory_does_not_matter():
+    total, gradient = eighths(4, 6, 5, 5), eighths(4, 6, 5, 5, seed=1)
+    other = selected(total.contiguous(memory_format=torch.channels_last), gradient.mT.contiguous().mT, 50, 2.0)
+    assert torch.equal(other, selected(total, gradient, 50, 2.0))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_what_is_not_finite_is_not_hidden(value):
+    total = torch.ones(100)
+    total[42] = value
+    assert selected(total, torch.zeros(100), 10, 2.0).isnan().all()
