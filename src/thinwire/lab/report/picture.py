@@ -10,6 +10,8 @@ from thinwire.lab.report.looks import Look
 from thinwire.lab.report.summary import Entry, Section
 from thinwire.lab.report.table import heading
 
+LETTERS = 130  # that fit beside each other in the legend
+
 
 def check_drawing() -> None:
     """Say what is missing before anything is run."""
@@ -49,10 +51,9 @@ def draw(section: Section, looks: dict[str, Look], path: Path) -> None:
     nbytes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: units.rounded_bytes(value)))
     nbytes.xaxis.set_minor_formatter(NullFormatter())
     figure.suptitle(heading(section), fontsize=11)
-    columns = min(4, len(section.entries))
-    figure.legend(
-        *time.get_legend_handles_labels(), loc="outside lower center", ncols=columns, frameon=False, fontsize=9
-    )
+    lines, names = time.get_legend_handles_labels()
+    columns = max(1, min(len(names), LETTERS // (max(map(len, names)) + 6)))  # 6 for a line and what is around it
+    figure.legend(lines, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     figure.savefig(path)
     pyplot.close(figure)
 
