@@ -54,8 +54,8 @@ def test_divergence_is_one_message_and_ends_one_run(events):
 
 
 def test_what_a_task_prints_is_heard_and_does_no_harm(events):
-    said = [event["said"] for event in events if "said" in event]
-    assert said.count("clipped nothing\n") == 2 * 6
+    said = "".join(event["said"] for event in events if "said" in event)
+    assert said.count("clipped nothing") == 2 * 6
 
 
 def test_a_run_tells_where_its_time_went(events):

@@ -20,6 +20,9 @@ FIELDS = {
     "ratio",
     "seconds",
     "history",
+    # What the report needs besides.
+    *("evaluations", "label", "metric", "better", "modelled", "kinds", "parameters", "batch", "budget", "shards"),
+    *("threads", "machine", "source", "command", "warnings"),
 }
 
 

@@ -7,7 +7,7 @@ from thinwire.lab.sizes import Sizer, total
 
 @pytest.fixture(scope="module")
 def lenet():
-    return Sizer("lenet", ranks=4, steps=2)
+    return Sizer.of_model("lenet", ranks=4, steps=2)
 
 
 def test_dense_is_the_gradients_themselves_and_an_all_reduce_on_the_link(lenet):
@@ -48,11 +48,11 @@ def test_sharded_stays_flat_where_gathered_grows_and_both_are_shown():
 
 @pytest.mark.parametrize(("rank", "ratio"), [(1, 243), (2, 136), (4, 72)])
 def test_power_sgd_on_resnet18_saves_what_is_known(rank, ratio):
-    sizer = Sizer("resnet18", ranks=2, steps=1)
+    sizer = Sizer.of_model("resnet18", ranks=2, steps=1)
     size = total(sizer.measure(thinwire.Feedback(thinwire.PowerSGD(rank))))
     assert round(size.ratio) == ratio
 
 
 def test_one_rank_is_refused():
     with pytest.raises(ValueError, match="2 ranks or more"):
-        Sizer("lenet", ranks=1, steps=1)
+        compare("fp16", "lenet", ranks=1, steps=1)

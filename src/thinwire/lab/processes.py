@@ -8,6 +8,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from thinwire.lab import links
@@ -27,7 +29,14 @@ def run(plans: list[Plan], hear: Hear) -> None:
     """Run plans of equal ranks and link, one after the other; `hear` gets what rank 0 tells and all that is said."""
     first = plans[0]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(first.ranks)]
-    command += ["-m", "thinwire.lab.rank", json.dumps([asdict(plan) for plan in plans])]
+    with TemporaryDirectory(prefix="thinwire-", ignore_cleanup_errors=True) as folder:
+        _listen(
+            [*command, "-m", "thinwire.lab.rank", json.dumps([asdict(plan) for plan in plans]), folder], first, hear
+        )
+
+
+def _listen(command: list[str], first: Plan, hear: Hear) -> None:
+    """Run a command of ranks to its end, and pass on what it tells and says."""
     if first.link is not None and not first.modelled:
         command = links.wrapped(command, links.Link.parse(first.link), first.ranks)
     said: list[str] = []
@@ -37,15 +46,26 @@ def run(plans: list[Plan], hear: Hear) -> None:
         assert started.stdout is not None
         try:
             for line in started.stdout:
-                if line.startswith(TOLD):
-                    hear(json.loads(line.removeprefix(TOLD)))
-                else:
-                    said.append(line)
-                    hear({"said": line})
+                # Ranks share the pipe, so what another one prints may stand before and behind.
+                before, told, rest = line.partition(TOLD)
+                after = rest
+                if told:
+                    event, end = json.JSONDecoder().raw_decode(rest)
+                    after = rest[end:].removesuffix("\n")
+                for words in filter(None, (before, after)):
+                    said.append(words)
+                    hear({"said": words})
+                if told:
+                    hear(_complete(event))
             if started.wait():
                 raise RanksError(_what_failed("".join(said), started.returncode))
         finally:
             _end(started)
+
+
+def _complete(event: dict[str, Any]) -> dict[str, Any]:
+    """A run is too long for one piece of a pipe: it comes in a file."""
+    return event | {"done": json.loads(Path(event["done"]).read_text())} if "done" in event else event
 
 
 def _environment(plan: Plan) -> dict[str, str]:

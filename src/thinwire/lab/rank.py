@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,13 +21,14 @@ from thinwire.lab.plan import Plan
 from thinwire.lab.record import Clock, Record, kinds_of, told_warnings
 from thinwire.lab.runs import Run
 
-TOLD = "thinwire-event "  # begins a line on standard output that is meant for the parent
+TOLD = "thinwire-event "  # on standard output, before what is meant for the parent
 # Buffers, such as running means, stay each rank's own: only what a method says goes over the link. Since torch 2.13,
 # that has another name.
 BUFFERS = ("forward_sync_buffers", "broadcast_buffers")
 OWN_BUFFERS: dict[str, Any] = {
     next(name for name in BUFFERS if name in signature(DistributedDataParallel).parameters): False
 }
+MOST_LETTERS = 2000  # of an error, told in one piece
 TELL_EVERY = 0.25  # seconds
 Tell = Callable[..., None]
 
@@ -36,7 +38,7 @@ class AttachError(ValueError):
 
 
 def main() -> None:
-    plans = [Plan(**said) for said in json.loads(sys.argv[1])]
+    plans, folder = [Plan(**said) for said in json.loads(sys.argv[1])], Path(sys.argv[2])
     # The ranks meet over the store, which they reach before they enter their namespaces.
     store, rank, size = next(rendezvous("env://"))
     links.enter(rank)
@@ -44,7 +46,9 @@ def main() -> None:
 
     def tell(**event: Any) -> None:
         if rank == 0:
-            print(TOLD + json.dumps(event), flush=True)
+            # In one piece, and short enough to stay one: others write to the same pipe.
+            sys.stdout.write(f"{TOLD}{json.dumps(event)}\n")
+            sys.stdout.flush()
 
     for number, plan in enumerate(plans):
         torch.set_num_threads(plan.threads)
@@ -54,10 +58,12 @@ def main() -> None:
         try:
             run = train(plan, task, tell)
         except (thinwire.NonFiniteError, AttachError) as error:  # which all ranks meet alike
-            tell(failed=str(error))
+            tell(failed=str(error)[:MOST_LETTERS])
         else:
             if run is not None:
-                tell(done=asdict(run))
+                done = folder / f"{number}.json"
+                done.write_text(json.dumps(asdict(run)))
+                tell(done=str(done))
     dist.destroy_process_group()
 
 

@@ -125,7 +125,9 @@ def test_modelled_times_are_called_so_wherever_they_are():
     assert [name for name in page.tables[0][0] if "modelled" in name] == [
         "training modelled",
         "time / step modelled",
+        "step vs dense modelled",
         "to target modelled",
+        "target vs dense modelled",
     ]
     assert page.text.count("training time, modelled") == 2
     assert "time per step, modelled" in page.text
