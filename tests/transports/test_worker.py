@@ -1,5 +1,7 @@
 """One queue, one thread, one job after the other."""
 
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -106,3 +108,14 @@ def test_what_a_finished_job_held_is_let_go() -> None:
     worker.submit(lambda: None).result(10)  # the thread has moved on
     assert reference() is None
     worker.close()
+
+
+def test_a_process_ends_when_its_last_job_has() -> None:
+    # A thread that is stopped within torch's code aborts the process.
+    script = """
+import time
+from thinwire.transports import Worker
+Worker().submit(lambda: (time.sleep(0.5), print("done", flush=True)))
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("done\n", "", 0)

@@ -1,12 +1,16 @@
 """The one queue per rank from which everything is said, so that all ranks say it in the same order."""
 
+import atexit
 import queue
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
 import torch
+
+GRACE = 5.0  # seconds for a job to end in when the process does; a peer that has died would never answer
 
 
 class Worker:
@@ -17,6 +21,7 @@ class Worker:
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="thinwire", daemon=True)
         self._thread.start()
+        _alive.add(self)
 
     def submit(self, job: Callable[[], Any]) -> Future[Any]:
         if self._closed:
@@ -51,3 +56,14 @@ class Worker:
                 except BaseException as error:  # whatever it is, it belongs to whoever waits for the job
                     future.set_exception(error)
                 del entry, job, future  # what a finished job held must not outlive it
+
+
+_alive: weakref.WeakSet[Worker] = weakref.WeakSet()  # a thread holds its worker for as long as it runs
+
+
+@atexit.register
+def _end_all() -> None:
+    """Let every thread end before the interpreter does: one that is stopped within torch's code aborts the process."""
+    for worker in list(_alive):
+        worker.stop()
+        worker._thread.join(GRACE)
