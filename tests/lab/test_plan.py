@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from thinwire.cli import _parser, _said
+from thinwire.cli.answers import said_by
+from thinwire.cli.arguments import parser
 from thinwire.lab.plan import Plan, PlanError, plan_of, read_file
 
 PLAN = Plan(
@@ -37,7 +38,7 @@ def test_a_plan_comes_back_from_its_command():
     for plan in (PLAN, replace(PLAN, steps=None, epochs=0.5), Plan("digits-cnn", "dense")):
         program, *arguments = shlex.split(plan.command())
         assert program == "thinwire"
-        said, out, _ = _said(_parser().parse_args(arguments))
+        said, out, _ = said_by(parser().parse_args(arguments))
         assert plan_of(said) == plan
         assert out == Path("runs/again")
 

@@ -31,6 +31,20 @@ def what_came_out(run):
     return run.metrics, counted, [(point["step"], point["loss"], point["payload_bytes"]) for point in run.history]
 
 
+def test_an_event_is_found_in_whatever_another_rank_prints_around_it(tmp_path):
+    run = tmp_path / "0.json"
+    run.write_text('{"label": "topk"}')
+    line = f'half a word{processes.TOLD}{{"step": 3}}and{processes.TOLD}{{"done": "{run}"}}the rest\n'
+    assert list(processes._events_in(line)) == [
+        {"said": "half a word"},
+        {"step": 3},
+        {"said": "and"},
+        {"done": {"label": "topk"}},
+        {"said": "the rest"},
+    ]
+    assert list(processes._events_in("nothing else\n")) == [{"said": "nothing else\n"}]
+
+
 @pytest.fixture(scope="module")
 def events():
     return heard_from(*(plan("Draws", method) for method in METHODS), plan("Diverges"), plan("Talks"))

@@ -8,7 +8,7 @@ import thinwire
 from tests.lab.tasks import called
 from thinwire.lab.learner import Learner, task_of
 from thinwire.lab.plan import Plan
-from thinwire.lab.record import MOST_POINTS, Clock, Record, kinds_of, machine, told_warnings
+from thinwire.lab.record import MOST_POINTS, Clock, Record, kinds_of, told_warnings
 
 
 def test_a_clock_stands_still_when_it_is_stopped():
@@ -86,12 +86,6 @@ def test_bytes_by_kind_of_layer_add_up_to_what_a_step_says():
     elements = 64 * 80 + 80 + 80 * 10 + 10
     assert sum(kind["elements"] for kind in kinds.values()) == elements
     assert sum(kind["payload"] for kind in kinds.values()) == 2 * elements
-
-
-def test_the_machine_is_described_in_words():
-    described = machine()
-    assert described["torch"] == torch.__version__
-    assert all(isinstance(value, str) and value for value in described.values())
 
 
 def test_what_thinwire_warns_of_is_kept_and_other_warnings_are_printed(capsys):

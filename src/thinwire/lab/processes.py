@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,26 +46,27 @@ def _listen(command: list[str], first: Plan, hear: Hear) -> None:
         assert started.stdout is not None
         try:
             for line in started.stdout:
-                # Ranks share the pipe, so what another one prints may stand before and behind.
-                before, told, rest = line.partition(TOLD)
-                after = rest
-                if told:
-                    event, end = json.JSONDecoder().raw_decode(rest)
-                    after = rest[end:].removesuffix("\n")
-                for words in filter(None, (before, after)):
-                    said.append(words)
-                    hear({"said": words})
-                if told:
-                    hear(_complete(event))
+                for event in _events_in(line):
+                    if "said" in event:
+                        said.append(event["said"])
+                    hear(event)
             if started.wait():
                 raise RanksError(_what_failed("".join(said), started.returncode))
         finally:
             _end(started)
 
 
-def _complete(event: dict[str, Any]) -> dict[str, Any]:
-    """A run is too long for one piece of a pipe: it comes in a file."""
-    return event | {"done": json.loads(Path(event["done"]).read_text())} if "done" in event else event
+def _events_in(line: str) -> Iterator[dict[str, Any]]:
+    """What a line tells. Ranks share the pipe, so what another one prints may stand before an event and behind it."""
+    before, told, rest = line.partition(TOLD)
+    if before:
+        yield {"said": before}
+    if told:
+        event, end = json.JSONDecoder().raw_decode(rest)
+        if "done" in event:  # a run is too long for one piece of a pipe, so it comes in a file
+            event["done"] = json.loads(Path(event["done"]).read_text())
+        yield event
+        yield from _events_in(rest[end:].removesuffix("\n"))
 
 
 def _environment(plan: Plan) -> dict[str, str]:

@@ -71,8 +71,8 @@ def train(plan: Plan, task: Task, tell: Tell) -> Run | None:
     """One rank's part of a run, with all ranks of the default group; rank 0 tells how it goes, and returns the run."""
     rank = dist.get_rank()
     learner = Learner(plan, task, rank)
-    learner.warm_up(plan.method)
     with told_warnings() as warned:
+        learner.warm_up(plan.method)
         model = DistributedDataParallel(learner.model, **OWN_BUFFERS)
         try:
             handle = thinwire.attach(model, plan.method)

@@ -1,7 +1,5 @@
 """What is noted while a run goes on, and the run that comes of it."""
 
-import os
-import platform
 import sys
 import time
 import warnings
@@ -14,6 +12,7 @@ import torch
 from torch import Tensor
 
 import thinwire
+from thinwire.lab import machine
 from thinwire.lab.learner import Learner, Task
 from thinwire.lab.links import Link
 from thinwire.lab.plan import Plan
@@ -67,7 +66,7 @@ class Record:
     def evaluate(self, learner: Learner) -> dict[str, float]:
         """Judge the model with all cores, as no rank has anything else to do meanwhile."""
         draws = torch.get_rng_state()  # what it draws does not change what is drawn in training
-        torch.set_num_threads(cores())
+        torch.set_num_threads(machine.cores())
         metrics = learner.evaluate()
         torch.set_num_threads(self.plan.threads)
         torch.set_rng_state(draws)
@@ -124,7 +123,7 @@ class Record:
             threads=plan.threads,
             source=digest(plan.workload),
             shards=plan.shards,
-            machine=machine(),
+            machine=machine.described(),
             command=plan.command(),
             warnings=warned,
         )
@@ -175,28 +174,3 @@ def kinds_of(learner: Learner, plan: Plan) -> dict[str, dict[str, float]]:
     replica = thinwire.replica_of(learner.model, size=plan.ranks)
     sizes = Sizer(replica, [gradients_of(replica)], plan.ranks, STEPS).measure(plan.method)
     return {kind: asdict(size) for kind, size in sizes.items()}
-
-
-def cores() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def machine() -> dict[str, str]:
-    """What the run was made on."""
-    return {
-        "processor": _processor(),
-        "cores": str(cores()),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
-
-
-def _processor() -> str:
-    described = Path("/proc/cpuinfo")
-    if described.exists():
-        for line in described.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()

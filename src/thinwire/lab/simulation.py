@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 import thinwire
+from thinwire.lab import machine
 from thinwire.lab.learner import Learner, Task, task_of
 from thinwire.lab.plan import Plan
-from thinwire.lab.record import Record, cores, kinds_of, told_warnings
+from thinwire.lab.record import Record, kinds_of, told_warnings
 from thinwire.lab.runs import Run
 
 Result = TypeVar("Result")
@@ -49,17 +50,17 @@ def train(plan: Plan, task: Task, tell: Callable[..., None]) -> Run:
         crew = Crew(plan, task)
         exchange = Exchange(strategy, crew.learners)
         record, compute, own = Record(plan, task), 0.0, 0.0
-        for step in range(1, task.steps + 1):
-            losses, forth = crew.backward()
-            exchange.run()
-            back = crew.update()
-            compute += max(a + b for a, b in zip(forth, back, strict=True))
-            own = compute + exchange.coding_seconds()
-            record.step(torch.stack(losses).mean(), exchange.sender.meters[0], own)
-            if record.is_due():
-                tell(step=step, **record.evaluate(crew.learners[0]))
-            tell(step=step, loss=float(record.losses[-1]), payload_bytes=record.payload[-1], seconds=own)
-        crew.close()
+        with crew.pool:
+            for step in range(1, task.steps + 1):
+                losses, forth = crew.backward()
+                exchange.run()
+                back = crew.update()
+                compute += max(a + b for a, b in zip(forth, back, strict=True))
+                own = compute + exchange.coding_seconds()
+                record.step(torch.stack(losses).mean(), exchange.sender.meters[0], own)
+                if record.is_due():
+                    tell(step=step, **record.evaluate(crew.learners[0]))
+                tell(step=step, loss=float(record.losses[-1]), payload_bytes=record.payload[-1], seconds=own)
     meter = max(exchange.sender.meters, key=lambda counted: counted.link_bytes)
     return record.run(
         method=thinwire.methods.notation_of(strategy),
@@ -82,7 +83,7 @@ class Crew:
             self.learners.append(Learner(plan, task, rank))
             self.draws.append(torch.get_rng_state())
         self.learners[0].warm_up(plan.method)
-        at_once = max(1, cores() // plan.threads)
+        at_once = max(1, machine.cores() // plan.threads)
         self.pool = ThreadPoolExecutor(at_once, initializer=torch.set_num_threads, initargs=(plan.threads,))
         self.draws_nothing = False  # known after the first step
 
@@ -111,9 +112,6 @@ class Crew:
 
     def update(self) -> list[float]:
         return self._together(Learner.update)[1]
-
-    def close(self) -> None:
-        self.pool.shutdown()
 
     def _together(self, act: Callable[[Learner], Result]) -> tuple[list[Result], list[float]]:
         results = list(self.pool.map(lambda learner: _timed(act, learner), self.learners))

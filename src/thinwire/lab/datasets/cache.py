@@ -5,6 +5,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +22,8 @@ def decoded(
     """
     stem = folder() / f"{name}-{key(sources, version)}"
     paths = [stem.with_name(f"{stem.name}-{array}.npy") for array in arrays]
-    try:
+    with suppress(OSError, ValueError, EOFError):  # not there yet, or cut short by a full disk
         return [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
-    except (OSError, ValueError, EOFError):
-        pass  # not there yet, or cut short by a full disk
 
     fresh = list(decode())
     try:

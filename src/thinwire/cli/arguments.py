@@ -1,0 +1,122 @@
+"""What can be asked on the command line."""
+
+import argparse
+from dataclasses import fields
+from pathlib import Path
+
+from ..lab import demo, models
+from ..lab.plan import BUDGETS, TRANSPORTS, Plan
+from ..version import __version__
+from . import answers
+
+LINK_HELP = "such as 100mbit, 1gbit, or 50mbit/10mbit for down/up"
+METHOD_HELP = "a short name, or a notation such as 'Feedback(TopK(0.01))'"
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="thinwire", description="Say less between replicas, know every byte.")
+    top.add_argument("--version", action="version", version=f"thinwire {__version__}")
+    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    command = commands.add_parser("methods", help="the methods with short names, and when to use each")
+    command.set_defaults(run=answers.list_methods)
+
+    command = commands.add_parser("workloads", help="the tasks to train")
+    command.set_defaults(run=answers.list_workloads)
+
+    command = commands.add_parser(
+        "size",
+        help="how many bytes a method says about a model",
+        description="Measures what a method says per step, by running it on gradients of a model from random data.",
+    )
+    command.add_argument("method", metavar="METHOD", help=METHOD_HELP)
+    command.add_argument("--model", required=True, metavar="NAME", help=", ".join(models.MODELS))
+    command.add_argument("--ranks", type=int, default=4, metavar="N", help="how many (default: 4)")
+    command.add_argument("--steps", type=int, default=2, metavar="N", help="to measure over (default: 2)")
+    command.set_defaults(run=answers.tell_size)
+
+    command = commands.add_parser(
+        "train",
+        help="train a task with a method",
+        description="Trains a task with a method between the ranks, and saves the run.",
+        argument_default=argparse.SUPPRESS,
+    )
+    _add_plan(command)
+    command.add_argument("--method", metavar="M", help=METHOD_HELP)
+    command.set_defaults(run=answers.train)
+
+    command = commands.add_parser(
+        "compare",
+        help="train a task with several methods, and report on them",
+        description="Trains a task with each method and seed. A comparison that was interrupted goes on where it was.",
+        argument_default=argparse.SUPPRESS,
+    )
+    _add_plan(command)
+    command.add_argument("--methods", nargs="+", metavar="M", help=METHOD_HELP)
+    command.add_argument("--seeds", type=int, metavar="N", help="how many, from --seed on (default: 1)")
+    command.set_defaults(run=answers.compare)
+
+    command = commands.add_parser("report", help="a page on the runs in a folder")
+    command.add_argument("folder", type=Path, metavar="DIR")
+    command.add_argument("--target", type=float, metavar="X", help="of the metric (default: 99 %% of dense's)")
+    command.set_defaults(run=answers.write_report)
+
+    command = commands.add_parser("link", help="links of a given rate between ranks on this machine")
+    actions = command.add_subparsers(title="actions", required=True, metavar="ACTION")
+    action = actions.add_parser("check", help="measure what a link really carries")
+    action.add_argument("link", metavar="LINK", help=LINK_HELP)
+    action.add_argument("--seconds", type=float, default=5.0, metavar="S", help="to measure for (default: 5)")
+    action.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    action.set_defaults(run=answers.check_link)
+
+    command = commands.add_parser(
+        "scale",
+        help="bytes and time as the world grows",
+        description="What a node carries and how long that takes, for growing numbers of ranks.",
+    )
+    command.add_argument("method", metavar="METHOD", help=METHOD_HELP)
+    command.add_argument("--model", required=True, metavar="NAME", help=", ".join(models.MODELS))
+    command.add_argument("--ranks", default="2..1024", metavar="A..B", help="powers of two, or a list such as 2,6,10")
+    command.add_argument("--link", default="1gbit", metavar="LINK", help=f"{LINK_HELP} (default: 1gbit)")
+    command.add_argument("--latency-ms", type=float, default=0.0, metavar="MS", help="of an exchange (default: 0)")
+    command.add_argument("--compute-ms", type=float, default=0.0, metavar="MS", help="of a step (default: 0)")
+    command.add_argument("--out", type=Path, metavar="FILE", help="a picture of it, PNG, SVG or PDF")
+    command.set_defaults(run=answers.tell_scale)
+
+    command = commands.add_parser(
+        "demo", help="train a small network with several methods in real processes, and compare them"
+    )
+    command.add_argument("--out", type=Path, default=Path("runs/demo"), metavar="DIR", help="default: runs/demo")
+    command.add_argument("--ranks", type=int, default=demo.RANKS, metavar="N", help=f"default: {demo.RANKS}")
+    command.add_argument("--steps", type=int, default=demo.STEPS, metavar="N", help=f"default: {demo.STEPS}")
+    command.set_defaults(run=answers.run_demo)
+
+    for name, command in commands.choices.items():
+        if name != "link":
+            command.add_argument("--json", action="store_true", default=False, help="print JSON instead of tables")
+    return top
+
+
+def _add_plan(command: argparse.ArgumentParser) -> None:
+    """The flags for what a plan holds; what is not given comes from the run file, or from the plan's defaults."""
+    default = {field.name: field.default for field in fields(Plan)}
+    command.add_argument("--file", type=Path, metavar="TOML", help="a run file: any of these settings, by their names")
+    command.add_argument("--out", type=Path, metavar="DIR", help="where the runs go")
+    command.add_argument("--workload", metavar="W", help="a name (`thinwire workloads`), or path/to/file.py:Name")
+    command.add_argument("--ranks", type=int, metavar="N", help=f"how many (default: {default['ranks']})")
+    command.add_argument(
+        "--transport", metavar="T", help=f"{' or '.join(TRANSPORTS)} (default: {default['transport']})"
+    )
+    command.add_argument("--link", metavar="LINK", help=f"between the ranks, {LINK_HELP}")
+    command.add_argument("--modelled", action="store_true", help="compute the link's time from bytes, make no link")
+    command.add_argument("--budget", metavar="B", help=f"{' or '.join(BUDGETS)} (default: {default['budget']})")
+    length = command.add_mutually_exclusive_group()
+    length.add_argument("--steps", type=int, metavar="N", help="instead of the budget's")
+    length.add_argument("--epochs", type=float, metavar="X", help="instead of the budget's")
+    command.add_argument("--batch", type=int, metavar="N", help="examples a step over all ranks, not the workload's")
+    command.add_argument("--shards", metavar="S", help="iid, or dirichlet:ALPHA for skewed labels (default: iid)")
+    command.add_argument("--seed", type=int, metavar="S", help=f"default: {default['seed']}")
+    command.add_argument("--threads", type=int, metavar="N", help=f"of each rank (default: {default['threads']})")
+    command.add_argument("--evaluations", type=int, metavar="N", help=f"default: {default['evaluations']}")
+    command.add_argument("--data", metavar="DIR", help="the data sets' folder (default: the variable THINWIRE_DATA)")
+    command.add_argument("--quiet", action="store_true", help="show no progress")
