@@ -16,6 +16,7 @@ from .core import (
     Strategy,
     together,
 )
+from .lazy import Lazy, dense
 from .methods import gathered, settled, sharded, strategy_of
 from .notation import NotationError, parse
 from .reducers import (
@@ -53,6 +54,7 @@ __all__ = [
     "Feedback",
     "Handle",
     "Identity",
+    "Lazy",
     "LockStepError",
     "Marks",
     "Message",
@@ -81,6 +83,7 @@ __all__ = [
     "When",
     "__version__",
     "attach",
+    "dense",
     "gathered",
     "methods",
     "parse",

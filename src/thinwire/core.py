@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from torch import Tensor
 
 from .described import Described
-from .lazy import Lazy
+from .lazy import Lazy, LazyCoding
 from .outcome import Outcome
 
 Parts = tuple[Tensor, ...]  # the signal on top, side information below; a meta tensor is an outline: a shape, no bytes
@@ -31,7 +31,7 @@ class PayloadError(ValueError):
     """What came from the wire cannot be a message of the kind that was agreed on."""
 
 
-class Codec(Described, ABC):
+class Codec(Described, LazyCoding, ABC):
     """Rewrites the parts that stand for a tensor; decode undoes encode, up to the codec's loss."""
 
     linear: bool = False  # the sum of the peers' signals stands for the sum of their tensors
@@ -47,11 +47,12 @@ class Codec(Described, ABC):
 
 
 class Message(NamedTuple):
-    tensor: Tensor
+    tensor: Tensor | Lazy
     codec: Codec
     seed: int = 0  # shared by all peers
     source: int | None = None  # a rank: it alone speaks, all hear it
     target: int | None = None  # a rank: all speak, it alone hears the weighted sum (neither: all speak, all hear)
+    lazy: bool = False  # whoever says it can do with a reply that is not written out
 
 
 What = TypeVar("What", covariant=True)
@@ -64,7 +65,7 @@ class Reply(NamedTuple, Generic[What]):
     sent: What  # my own message, as the peers decode it; zeros for a rank that does not speak
 
 
-# Yield what you say, receive what came back, return the outcome and the state for next time.
+# Yield what you say, receive what came back (lazy only if you said so), return the outcome and the next state.
 Conversation = Generator[Message, Reply[Tensor], tuple[Reply[Tensor | Lazy], State]]
 
 

@@ -1,7 +1,6 @@
 from collections import defaultdict
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, NamedTuple
 
 import torch
@@ -22,9 +21,8 @@ from ..core import (
     outline,
     together,
 )
-from ..lazy import Lazy, copy_, dense
+from ..lazy import Lazy, copy_, dense, is_finite
 from ..outcome import Lost, Outcome
-from ..precision import working
 from ..reducers import as_reducer
 from ..topologies import world
 
@@ -118,7 +116,7 @@ def _converse(
     mine = [gradients[name] for name in unit.names]
     reply, new, said, heard = yield from _watched(unit.reducer.reduce(_flattened(mine), state))
     if not (said and heard):
-        here = () if said else tuple(n for n in unit.names if not _finite(gradients[n])) or unit.names
+        here = () if said else tuple(n for n in unit.names if not is_finite(gradients[n])) or unit.names
         for gradient in mine:
             gradient.fill_(torch.nan)
         return state, Lost(unit.names, here)
@@ -142,18 +140,13 @@ def _watched(
             message = conversation.send(reply)  # type: ignore[arg-type]  # None starts it
         except StopIteration as end:
             return *end.value, said, heard
-        if not _finite(message.tensor):
+        if not is_finite(message.tensor):
             if heard:  # what comes of NaN that was heard is not this rank's own
                 said = False
-            message = message._replace(tensor=torch.full_like(message.tensor, torch.nan))
+            message = message._replace(tensor=torch.full_like(dense(message.tensor), torch.nan))
         reply = yield message
-        heard = heard and _finite(reply.reduced)
+        heard = heard and is_finite(reply.reduced)
 
 
 def _flattened(tensors: list[Tensor]) -> Tensor:
     return tensors[0] if len(tensors) == 1 else torch.cat([x.flatten() for x in tensors])
-
-
-def _finite(x: Tensor) -> bool:
-    # One pass that reads only; a sum that overflows is looked at again.
-    return isfinite(x.sum(dtype=working(x.dtype))) or bool(x.isfinite().all())

@@ -1,29 +1,21 @@
-"""The loops that torch has no single operation for, compiled by numba; each has a plain twin in a module beside this.
+"""Products with thin factors; their twins are in product.py.
 
 Matrices are read row after row, as they lie in memory: several rows at once would be fewer instructions, but memory is
 what takes the time. So the first factor's pass over some rows brings them into the cache, and the other factors follow.
-All are serial, as numba's own threads do not bear being started from several. Arrays are of 32 bits and contiguous.
+Arrays are of 32 bits and contiguous.
 """
 
-from collections.abc import Callable
-from typing import TypeVar, cast
-
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from .jit import compiled
+
 Array = NDArray[np.float32]
-Loop = TypeVar("Loop", bound=Callable[..., None])
 
 # A sum may be taken in any order, as long as the order depends on nothing but the shape; NaN and infinity still count.
 ANY_ORDER = frozenset({"reassoc", "contract", "nsz"})
 TINY = np.finfo(np.float32).tiny
 BLOCK = 4  # rows that are kept in the cache together; the unrolled loops below count on it
-
-
-def compiled(liberties: frozenset[str] = frozenset()) -> Callable[[Loop], Loop]:
-    """Without liberties, every product and sum is rounded by itself, in the order that is written."""
-    return cast(Callable[[Loop], Loop], numba.njit(nogil=True, cache=True, fastmath=set(liberties)))
 
 
 @compiled(ANY_ORDER)
