@@ -43,10 +43,10 @@ class Momentum(Reducer):
 
     def __post_init__(self) -> None:
         check_ratio("Momentum", self.ratio)
-        for name in ("momentum", "outside"):
-            value = getattr(self, name)
-            if not 0 <= (value or 0) < 1:
-                raise ValueError(f"Momentum takes a {name} of 0 or more and below 1, not {value!r}")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"Momentum takes a momentum of 0 or more and below 1, not {self.momentum!r}")
+        if not 0 <= self._outside < 1:
+            raise ValueError(f"Momentum takes an outside of 0 or more and below 1, not {self.outside!r}")
         if self.clip is not None and not 0 < self.clip < inf:
             raise ValueError(f"Momentum clips to a norm above 0, not {self.clip!r}")
         if not (isinstance(self.ramp_steps, int) and self.ramp_steps >= 0):
