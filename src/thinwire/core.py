@@ -75,6 +75,7 @@ class Parameter(NamedTuple):
     name: str
     kind: str  # of the layer that owns it: conv, dense, recurrent, embedding, attention, norm, other
     like: Tensor  # an outline
+    ranks: int = 1  # that have it
 
 
 class Reducer(Described, ABC):

@@ -44,7 +44,7 @@ def replica_of(module: nn.Module, only: Iterable[Tensor] | None = None, rank: in
 
 def parameters_of(replica: Replica) -> list[Parameter]:
     """What reducers may know of each parameter."""
-    return [Parameter(name, replica.kinds[name], outline(p)) for name, p in replica.parameters.items()]
+    return [Parameter(name, replica.kinds[name], outline(p), replica.size) for name, p in replica.parameters.items()]
 
 
 def _clean(name: str) -> str:

@@ -56,7 +56,7 @@ class DataParallel(Strategy):
         reducer = as_reducer(self.reducer)
         groups: dict[Any, list[str]] = defaultdict(list)
         for name, p in replica.parameters.items():
-            suited = reducer.suited(Parameter(name, replica.kinds[name], outline(p)))
+            suited = reducer.suited(Parameter(name, replica.kinds[name], outline(p), replica.size))
             alone = suited.shaped or p.numel() >= self.fuse_below
             groups[suited, p.dtype, p.device, name if alone else None].append(name)
         return tuple(Unit(tuple(names), key[0], seed) for seed, (key, names) in enumerate(groups.items()))
