@@ -32,7 +32,7 @@ from .reducers import (
 )
 from .replica import replica_of
 from .session import NonFiniteError
-from .strategies import DataParallel, Unit
+from .strategies import DataParallel, Layer, Unit
 from .topologies import world
 from .transports import Collectives, LockStepError, Meter, Simulated
 from .version import __version__
@@ -53,6 +53,7 @@ __all__ = [
     "Feedback",
     "Handle",
     "Identity",
+    "Layer",
     "LockStepError",
     "Marks",
     "Message",

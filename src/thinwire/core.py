@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from torch import Tensor
 
 from .described import Described
-from .lazy import Lazy
+from .lazy import Lazy, Rest
 from .outcome import Outcome
 
 Parts = tuple[Tensor, ...]  # the signal on top, side information below; a meta tensor is an outline: a shape, no bytes
@@ -52,6 +52,7 @@ class Message(NamedTuple):
     seed: int = 0  # shared by all peers
     source: int | None = None  # a rank: it alone speaks, all hear it
     target: int | None = None  # a rank: all speak, it alone hears the weighted sum (neither: all speak, all hear)
+    about: str = ""  # what the meter counts it under
 
 
 What = TypeVar("What", covariant=True)
@@ -94,6 +95,10 @@ class Reducer(Described, ABC):
     @abstractmethod
     def reduce(self, x: Tensor, state: State) -> Conversation:
         """How often it yields may depend on shared state only, and the state it was given stays valid."""
+
+    def unsaid(self, state: State) -> Tensor | Rest | None:
+        """What it was given and has not said yet; None if it keeps nothing of the kind."""
+        return None
 
 
 @dataclass(frozen=True, repr=False)

@@ -67,3 +67,6 @@ class AdaComp(Reducer):
         said = selected(total, x, self.bin_size or BINS["dense"], self.factor)
         reply = yield Message(said, self.codec, state.seed)
         return reply, AdaCompState(total.sub_(reply.sent), state.seed + STRIDE, Spare(state.residual))
+
+    def unsaid(self, state: AdaCompState) -> Tensor:
+        return state.residual

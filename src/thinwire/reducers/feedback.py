@@ -47,3 +47,6 @@ class Feedback(Reducer):
         total = state.residual.added_to(x, self.decay, out=state.spare.like(before))
         reply, inner = yield from as_reducer(self.inner).reduce(total, state.inner)
         return reply, FeedbackState(left_after(total, reply.sent), inner, Spare(before))
+
+    def unsaid(self, state: FeedbackState) -> Rest:
+        return state.residual
