@@ -110,6 +110,7 @@ class DataParallel(Strategy):
         for unit in self.units(replica):
             unsaid = unit.reducer.unsaid(state[unit.key])
             layers[unit.key] = Layer(
+                names=unit.names,
                 kind=unit.kind(replica),
                 elements=sum(replica.parameters[name].numel() for name in unit.names),
                 dense_bytes=dense_bytes * sum(sizes[name] for name in unit.names) // whole,

@@ -4,6 +4,7 @@ from typing import NamedTuple
 class Layer(NamedTuple):
     """What one rank has said of a unit so far, and how much it has not."""
 
+    names: tuple[str, ...]  # of its parameters
     kind: str  # conv, dense, recurrent, embedding, attention, norm, other; "small ones" share their messages
     elements: int
     dense_bytes: int  # the gradients themselves
