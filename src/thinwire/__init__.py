@@ -34,7 +34,7 @@ from .reducers import (
 )
 from .replica import replica_of
 from .session import NonFiniteError
-from .strategies import DataParallel, Unit
+from .strategies import DataParallel, Layer, Unit
 from .topologies import world
 from .transports import Collectives, LockStepError, Meter, Simulated
 from .version import __version__
@@ -55,6 +55,7 @@ __all__ = [
     "Feedback",
     "Handle",
     "Identity",
+    "Layer",
     "Lazy",
     "LockStepError",
     "Marks",

@@ -15,16 +15,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from torch import Tensor
 
 from .described import Described
-from .lazy import Lazy, LazyCoding
+from .lazy import Lazy, LazyCoding, Rest
 from .outcome import Outcome
 
 Parts = tuple[Tensor, ...]  # the signal on top, side information below; a meta tensor is an outline: a shape, no bytes
 State = Any  # tensors, numbers and tuples of them: what a checkpoint holds
 EACH = -1  # as a message's source or target: every rank, for its own shard
-
-
-def outline(x: Tensor) -> Tensor:
-    return x.new_empty(x.shape, device="meta")
 
 
 class PayloadError(ValueError):
@@ -53,6 +49,7 @@ class Message(NamedTuple):
     source: int | None = None  # a rank: it alone speaks, all hear it
     target: int | None = None  # a rank: all speak, it alone hears the weighted sum (neither: all speak, all hear)
     lazy: bool = False  # whoever says it can do with a reply that is not written out
+    about: str = ""  # what the meter counts it under
 
 
 What = TypeVar("What", covariant=True)
@@ -96,6 +93,10 @@ class Reducer(Described, ABC):
     @abstractmethod
     def reduce(self, x: Tensor, state: State) -> Conversation:
         """How often it yields may depend on shared state only, and the state it was given stays valid."""
+
+    def unsaid(self, state: State) -> Tensor | Rest | None:
+        """What it was given and has not said yet; None if it keeps nothing of the kind."""
+        return None
 
 
 @dataclass(frozen=True, repr=False)

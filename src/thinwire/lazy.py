@@ -115,9 +115,19 @@ class LazyCoding(ABC):
         return x, tuple(below)
 
 
+def outline(what: Tensor | Lazy) -> Tensor:
+    """A tensor of its shape and type that holds nothing."""
+    return torch.empty(what.shape, dtype=what.dtype, device="meta")
+
+
 def dense(what: Tensor | Lazy | Rest) -> Tensor:
     """The tensor itself."""
     return what if isinstance(what, Tensor) else what.dense()
+
+
+def norm(what: Tensor | Rest) -> float:
+    """Its Euclidean norm, in 64 bits: in 32, the sum of many small squares is off by percents."""
+    return float(torch.linalg.vector_norm(dense(what), dtype=torch.float64))
 
 
 def copy_(target: Tensor, what: Tensor | Lazy) -> None:

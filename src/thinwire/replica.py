@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
-from .core import Parameter, Replica, outline
+from .core import Parameter, Replica
+from .lazy import outline
 
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 SHARDED = ("FullyShardedDataParallel", "FSDPModule")

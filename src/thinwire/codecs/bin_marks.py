@@ -5,6 +5,7 @@ from torch import Tensor
 
 from ..core import Parts, PayloadError
 from ..kernels.sparse import Sparse
+from ..lazy import outline
 from .hostile import check_parts
 from .marks import signed, size_of
 from .sparse import SparseCodec, nonzero, scattered
@@ -46,7 +47,7 @@ class BinMarks(SparseCodec):
         nth_of_bin = torch.arange(len(where), device=where.device) - (counts.cumsum(0) - counts)[of_bin]
         codes[first_of_bin[of_bin] + nth_of_bin] = (where % self.bin_size) | ((values < 0).long() << bits)
         codes[ends - 1] |= 2 << bits
-        return codes.to(dtype), size_of(values), kept.outline()
+        return codes.to(dtype), size_of(values), outline(kept)
 
     def decode_sparse(self, parts: Parts) -> tuple[Sparse, Parts]:
         coded, size, like, *below = parts

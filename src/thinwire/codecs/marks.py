@@ -7,6 +7,7 @@ from ..core import Parts, PayloadError
 from ..kernels import gaps
 from ..kernels.bits import pack, packed_bytes, unpack
 from ..kernels.sparse import Sparse
+from ..lazy import outline
 from ..precision import working
 from .hostile import check_parts
 from .sparse import SparseCodec, nonzero, scattered
@@ -24,7 +25,7 @@ class Marks(SparseCodec):
 
     def encode_sparse(self, kept: Sparse) -> Parts:
         signs = pack((kept.values < 0).to(torch.uint8), 1)
-        return *gaps.encode(kept.where, kept.shape.numel()), signs, size_of(kept.values), kept.outline()
+        return *gaps.encode(kept.where, kept.shape.numel()), signs, size_of(kept.values), outline(kept)
 
     def decode_sparse(self, parts: Parts) -> tuple[Sparse, Parts]:
         rests, lows, signs, size, like, *below = parts

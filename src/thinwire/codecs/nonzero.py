@@ -5,6 +5,7 @@ from torch import Tensor
 from ..core import Parts
 from ..kernels import positions
 from ..kernels.sparse import Sparse
+from ..lazy import outline
 from .sparse import SparseCodec, nonzero, scattered
 
 
@@ -18,7 +19,7 @@ class Nonzero(SparseCodec):
         return nonzero(x)
 
     def encode_sparse(self, kept: Sparse) -> Parts:
-        return kept.values, positions.encode(kept.where, kept.shape.numel()), kept.outline()
+        return kept.values, positions.encode(kept.where, kept.shape.numel()), outline(kept)
 
     def decode_sparse(self, parts: Parts) -> tuple[Sparse, Parts]:
         values, coded, like, *below = parts

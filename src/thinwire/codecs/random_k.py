@@ -3,7 +3,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core import Codec, Parts, outline
+from ..core import Codec, Parts
+from ..lazy import outline
 from .sparse import check_ratio, kept, scattered
 
 

@@ -5,7 +5,7 @@ from torch import Tensor
 from ..core import Parts
 from ..kernels import positions, top_k
 from ..kernels.sparse import Sparse
-from ..lazy import Lazy, Rest
+from ..lazy import Lazy, Rest, outline
 from .sparse import SparseCodec, check_ratio, kept, scattered
 
 
@@ -29,7 +29,7 @@ class TopK(SparseCodec):
 
     def encode_sparse(self, kept: Sparse) -> Parts:
         coded = positions.encode(kept.where, kept.shape.numel())
-        return kept.values, coded, kept.outline()
+        return kept.values, coded, outline(kept)
 
     def decode_sparse(self, parts: Parts) -> tuple[Sparse, Parts]:
         values, coded, like, *below = parts

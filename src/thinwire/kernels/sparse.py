@@ -36,9 +36,6 @@ class Sparse(Lazy):
         self.add_to(total, -1.0)
         return Rest(total)
 
-    def outline(self) -> Tensor:
-        return torch.empty(self.shape, dtype=self.dtype, device="meta")
-
     def bound(self) -> float:
         # A sum in 64 bits does not overflow, and is NaN or infinite if any of them is.
         return float(self.values.abs().sum(dtype=torch.float64))

@@ -69,3 +69,6 @@ class AdaComp(Reducer):
         reply = yield Message(said, self.codec, state.seed, lazy=True)
         left = left_after(total, reply.sent).dense()
         return reply, AdaCompState(left, state.seed + STRIDE, Spare(state.residual))
+
+    def unsaid(self, state: AdaCompState) -> Tensor:
+        return state.residual

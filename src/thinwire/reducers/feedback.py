@@ -52,3 +52,6 @@ class Feedback(Reducer):
             state.residual.added_to(x, self.decay, total)
             reply, next_inner = yield from inner.reduce(total, state.inner)
         return reply, FeedbackState(left_after(total, reply.sent), next_inner, Spare(before))
+
+    def unsaid(self, state: FeedbackState) -> Rest:
+        return state.residual

@@ -36,7 +36,7 @@ class Momentum(Reducer):
     ratio: float = 0.001  # of all entries; lower: less is sent
     momentum: float = 0.9  # of the gradients, before they are summed up; higher: more of the steps before
     outside: float | None = None  # the optimizer's own, taken back from what it gets; None: as momentum. 0: it has none
-    clip: float | None = None  # of a rank's gradient, as a norm times the root of the ranks; lower: more is cut
+    clip: float | None = None  # of the mean gradient, as a norm; a rank's own may be root(ranks) times that
     ramp_steps: int = 0  # over which the ratio falls to its final one; higher: more is sent at the start
     values: Codec = Cast("float16")  # what the largest entries are said through
     ranks: int | None = None  # that the clip is for; None: as many as there are
@@ -110,7 +110,11 @@ class Momentum(Reducer):
     def _stages(self) -> tuple[float, ...]:
         return tuple(ratio for ratio in RAMP if ratio > self.ratio)
 
+    def unsaid(self, state: MomentumState) -> Tensor:
+        return state.unsent
+
     def _clipped(self, x: Tensor, clip: float) -> Tensor:
         norm = torch.linalg.vector_norm(x, dtype=torch.float64)  # in 32 bits, a long sum is off by percents
-        kept: Tensor = clip / sqrt(self.ranks or 1) / norm
+        # A rank's part of the mean may be as long as the whole over the root of the ranks, and it is one in so many.
+        kept: Tensor = clip * sqrt(self.ranks or 1) / norm
         return x.to(working(x.dtype)) * kept.clamp(max=1)

@@ -18,13 +18,15 @@ from ..core import (
     State,
     Strategy,
     Talk,
-    outline,
     together,
 )
-from ..lazy import Lazy, copy_, dense, is_finite
+from ..lazy import Lazy, copy_, dense, is_finite, norm, outline
 from ..outcome import Lost, Outcome
 from ..reducers import as_reducer
 from ..topologies import world
+from .layer import Layer
+
+FUSED = "small ones"
 
 
 class Unit(NamedTuple):
@@ -37,6 +39,10 @@ class Unit(NamedTuple):
     @property
     def key(self) -> str:
         return ",".join(self.names)
+
+    def kind(self, replica: Replica) -> str:
+        """Of its layer; small tensors that share a conversation are a kind of their own."""
+        return replica.kinds[self.names[0]] if len(self.names) == 1 else FUSED
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,6 +97,25 @@ class DataParallel(Strategy):
         talks = ((world(size), _converse(unit, gradients, state[unit.key])) for unit in units)
         return _outcome(units, (yield from together(talks)), state)
 
+    def layers(
+        self, replica: Replica, state: dict[str, State], dense_bytes: int, said: Mapping[str, int]
+    ) -> dict[str, Layer]:
+        """What came of each unit so far, by its key; the bytes are a meter's."""
+        sizes = {name: p.nbytes for name, p in replica.parameters.items()}
+        whole = sum(sizes.values())
+        layers = {}
+        for unit in self.units(replica):
+            unsaid = unit.reducer.unsaid(state[unit.key])
+            layers[unit.key] = Layer(
+                names=unit.names,
+                kind=unit.kind(replica),
+                elements=sum(replica.parameters[name].numel() for name in unit.names),
+                dense_bytes=dense_bytes * sum(sizes[name] for name in unit.names) // whole,
+                payload_bytes=said.get(unit.key, 0),
+                residual=None if unsaid is None else norm(unsaid),
+            )
+        return layers
+
 
 def _outcome(units: Collection[Unit], outcomes: list[tuple[State, Lost | None]], state: dict[str, State]) -> Outcome:
     states = {unit.key: new for unit, (new, _) in zip(units, outcomes, strict=True)}
@@ -114,7 +139,7 @@ def _converse(
     the reply that they wait for anyway, and all of them go on from the state they had.
     """
     mine = [gradients[name] for name in unit.names]
-    reply, new, said, heard = yield from _watched(unit.reducer.reduce(_flattened(mine), state))
+    reply, new, said, heard = yield from _watched(unit.reducer.reduce(_flattened(mine), state), unit.key)
     if not (said and heard):
         here = () if said else tuple(n for n in unit.names if not is_finite(gradients[n])) or unit.names
         for gradient in mine:
@@ -127,7 +152,7 @@ def _converse(
 
 
 def _watched(
-    conversation: Conversation,
+    conversation: Conversation, about: str
 ) -> Generator[Message, Reply[Tensor], tuple[Reply[Tensor | Lazy], State, bool, bool]]:
     """Hold a conversation; tells also whether all that was said in it, and all that was heard, was finite.
 
@@ -144,7 +169,7 @@ def _watched(
             if heard:  # what comes of NaN that was heard is not this rank's own
                 said = False
             message = message._replace(tensor=torch.full_like(dense(message.tensor), torch.nan))
-        reply = yield message
+        reply = yield message._replace(about=about)
         heard = heard and is_finite(reply.reduced)
 
 

@@ -9,7 +9,7 @@ from torch.nn.functional import pad
 
 from .. import payload
 from ..core import EACH, Envelope, Reply
-from ..lazy import Lazy, WeightedSum, dense
+from ..lazy import Lazy, WeightedSum, dense, outline
 from .summed import weighted_sum
 
 
@@ -28,7 +28,7 @@ class Sealed:
         self.speakers = {r for r in speakers if r != rank} if self.hears else set()
         self.listeners = everyone if target in (None, EACH) else [r for r in everyone if r == target]
         # What one rank says to another stands for: the tensor, or a shard of it.
-        self.whole = _outline(self.message.tensor)
+        self.whole = outline(self.message.tensor)
         self.like = self.whole
         if target == EACH:
             self.like = self.whole.new_empty(-(-self.whole.numel() // size))
@@ -99,7 +99,3 @@ class Sealed:
 
     def _zeros(self, like: Tensor) -> Tensor:
         return torch.zeros((), dtype=like.dtype, device=self.message.tensor.device).expand(like.shape)
-
-
-def _outline(x: Tensor | Lazy) -> Tensor:
-    return torch.empty(x.shape, dtype=x.dtype, device="meta")

@@ -39,8 +39,9 @@ class Summed:
         ordered = sorted(groups.items(), key=lambda group: -group[0][1].itemsize)
         return [cls(weights, messages, rank) for (weights, _), messages in ordered]
 
-    def speak(self) -> int:
-        return self.signal.nbytes
+    def speak(self) -> list[tuple[str, int]]:
+        """How many bytes this rank says, about what."""
+        return [(message.about, signal.nbytes) for message, (signal, *_) in self.messages.values()]
 
     def signal_shard(self, rank: int) -> Tensor:
         return _bytes_of_shard(self.signal, rank, self.shard_size)
