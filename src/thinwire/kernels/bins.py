@@ -2,12 +2,16 @@
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
 from .compiled import loops_for
+from .scratch import scratch
 from .sparse import Sparse
-from .threads import spread
+from .threads import spread, stretches
+
+USUAL = 8  # one in so many entries is selected at most, but for the first steps
 
 
 def add_and_select(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: float) -> Tensor | Sparse:
@@ -23,11 +27,20 @@ def add_and_select(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: 
     xs, rests, outs = (tensor.view(-1).numpy() for tensor in (x, rest, out))
     largest = np.empty(-(-x.numel() // bin_size), np.float32)
 
-    def select(start: int, stop: int) -> np.ndarray:
-        where = np.empty(stop - start, np.int64)  # memory that is not written to is not really taken
-        part, bins = slice(start, stop), slice(start // bin_size, -(-stop // bin_size))
-        arguments = xs[part], rests[part], outs[part], bin_size, np.float32(factor - 1), start, largest[bins], where
-        return where[: loops.add_and_reach(*arguments)]
+    cut = stretches(x.numel(), bin_size)
+    room = x.numel() // USUAL
+    places = scratch("places", len(cut) * room, np.int64)
+
+    def select(start: int, stop: int) -> NDArray[np.int64]:
+        first = [begin for begin, _ in cut].index(start) * room
+        part, of_bins = slice(start, stop), slice(start // bin_size, -(-stop // bin_size))
+        given = xs[part], rests[part], outs[part], bin_size, np.float32(factor - 1), start, largest[of_bins]
+        where = places[first : first + room]
+        count = loops.add_and_reach(*given, where)
+        if count > room:
+            where = np.empty(count, np.int64)
+            loops.add_and_reach(*given, where)
+        return where[:count]
 
     where = np.concatenate(spread(select, x.numel(), bin_size))
     size = _mean(torch.from_numpy(largest))

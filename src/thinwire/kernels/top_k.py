@@ -16,8 +16,9 @@ from torch import Tensor
 
 from ..lazy import Rest
 from .compiled import loops_for
+from .scratch import scratch
 from .sparse import Sparse
-from .threads import spread
+from .threads import spread, stretches
 
 SAMPLE = 2**15  # entries
 MANY = 1 / 8  # of all: to find so many, or more, a sample saves nothing
@@ -39,7 +40,7 @@ def largest(x: Tensor, count: int) -> Sparse:
         where = _plain(flat, count)
     else:
         where = _exact(loops, flat, count, _noted(loops, flat, None, 1.0, flat, count))
-    return Sparse(flat[where], where, x)
+    return Sparse(flat.index_select(0, where), where, x)
 
 
 def largest_of_sum(x: Tensor, rest: Rest, decay: float, out: Tensor, count: int) -> Sparse:
@@ -50,7 +51,7 @@ def largest_of_sum(x: Tensor, rest: Rest, decay: float, out: Tensor, count: int)
         return largest(rest.added_to(x, decay, out), count)
     noted = _noted(loops, flat, rest.total.view(-1), decay, total, count)
     where = _exact(loops, total, count, noted)
-    return Sparse(total[where], where, out)
+    return Sparse(total.index_select(0, where), where, out)
 
 
 def _plain(flat: Tensor, count: int) -> Tensor:
@@ -86,21 +87,25 @@ def _noted(loops: ModuleType, x: Tensor, rest: Tensor | None, decay: float, out:
     # Zeros are never worth noting: if there are too few others, all are counted.
     least = max(np.int32(1), np.partition(_sizes(sample), down)[down])
     room = min(size, 2 * (SAMPLE - down) * size // SAMPLE)
+    cut = stretches(size, 64)
+    where, sizes = scratch("where", len(cut) * room, np.int64), scratch("sizes", len(cut) * room, np.int32)
 
-    def note(start: int, stop: int) -> Noted | None:
-        noted = Noted(np.empty(room, np.int64), np.empty(room, np.int32))
-        part = slice(start, stop)
+    def note(start: int, stop: int) -> int:
+        first = [begin for begin, _ in cut].index(start) * room
+        part, noted = slice(start, stop), (where[first : first + room], sizes[first : first + room])
         if rest is None:
-            there = loops.filter_from(xs[part], least, start, *noted)
-        else:
-            there = loops.add_and_filter(xs[part], rests[part], factor, outs[part], least, start, *noted)
-        return Noted(noted.where[:there], noted.sizes[:there]) if there <= room else None
+            return int(loops.filter_from(xs[part], least, start, *noted))
+        return int(loops.add_and_filter(xs[part], rests[part], factor, outs[part], least, start, *noted))
 
-    stretches = spread(note, size, 64)
-    if any(stretch is None for stretch in stretches):
+    counts = spread(note, size, 64)
+    if max(counts) > room or sum(counts) < count:
         return None
-    where, sizes = (np.concatenate(parts) for parts in zip(*(s for s in stretches if s is not None), strict=True))
-    return Noted(where, sizes) if len(where) >= count else None
+    end = 0
+    for i, there in enumerate(counts):  # close the gaps between the stretches
+        where[end : end + there] = where[i * room : i * room + there]
+        sizes[end : end + there] = sizes[i * room : i * room + there]
+        end += there
+    return Noted(where[:end], sizes[:end])
 
 
 def _exact(loops: ModuleType, flat: Tensor, count: int, noted: Noted | None) -> Tensor:

@@ -184,6 +184,7 @@ def add_and_reach(
 ) -> int:
     """out = x + rest; notes the largest size in each bin, and where out + more * x is as large as that.
 
+    Returns how many there are; those that there is no room for are not noted.
     A bin that no whole number of 64 (or 32) entries fills ends with 64 (or 32) that overlap: whatever is computed twice
     comes out the same.
     """
@@ -214,7 +215,8 @@ def add_and_reach(
                 over = max(0, i - last)
                 hits = reaching64(out, x, more, i - over, most) >> np.uint64(over)
                 while hits:
-                    where[count] = first + i + lowest(hits)
+                    if count < len(where):
+                        where[count] = first + i + lowest(hits)
                     hits &= hits - ONE
                     count += 1
                 if over or i == last:
@@ -224,14 +226,16 @@ def add_and_reach(
             hits = reaching32(out, x, more, start, most)
             hits |= reaching32(out, x, more, stop - 32, most) << np.uint64(stop - 32 - start)
             while hits:
-                where[count] = first + start + lowest(hits)
+                if count < len(where):
+                    where[count] = first + start + lowest(hits)
                 hits &= hits - ONE
                 count += 1
         else:
             for j in range(start, stop):
                 reach = np.float32(out[j] + np.float32(more * x[j]))
                 if abs(reach) >= largest[b]:
-                    where[count] = first + j
+                    if count < len(where):
+                        where[count] = first + j
                     count += 1
     return count
 
