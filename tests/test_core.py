@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from thinwire import Codec, Identity, Message, Quantize, Reply, TopK, together, world
-from thinwire.core import Reducer, Strategy, outline
+from thinwire.core import Reducer, Strategy
 from thinwire.described import Described
+from thinwire.lazy import outline
 from thinwire.outcome import Outcome
 
 from .helpers import parameter, random

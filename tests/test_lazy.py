@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from thinwire.kernels.product import Product
-from thinwire.lazy import copy_, dense, left_after
+from thinwire.lazy import copy_, dense, left_after, norm
 
 from .helpers import random, same_bits
 
@@ -47,3 +47,14 @@ def test_nothing_is_left_of_what_was_sent_as_it_is() -> None:
     before = total.clone()
     assert not dense(left_after(total, total.view(6))).any()
     assert same_bits(total, before)
+
+
+def test_a_norm_is_that_of_what_would_be_written_out() -> None:
+    total = random(6, 10, seed=3)
+    left = left_after(total.clone(), lazy())
+    assert norm(left) == pytest.approx((total.double() - lazy().dense().double()).norm().item(), rel=1e-6)
+
+
+def test_a_norm_is_not_off_where_a_sum_of_32_bits_would_be() -> None:
+    many = torch.full((1 << 25,), 0.1)
+    assert norm(many) == pytest.approx(0.1 * 2**12.5, rel=1e-6)

@@ -16,6 +16,7 @@ from .core import (
     Strategy,
     together,
 )
+from .lazy import Lazy, dense
 from .methods import gathered, settled, sharded, strategy_of
 from .notation import NotationError, parse
 from .reducers import (
@@ -24,6 +25,7 @@ from .reducers import (
     Average,
     Choose,
     Feedback,
+    Momentum,
     PowerIteration,
     PowerSGD,
     Server,
@@ -32,7 +34,7 @@ from .reducers import (
 )
 from .replica import replica_of
 from .session import NonFiniteError
-from .strategies import DataParallel, Unit
+from .strategies import DataParallel, Layer, Unit
 from .topologies import world
 from .transports import Collectives, LockStepError, Meter, Simulated
 from .version import __version__
@@ -53,10 +55,13 @@ __all__ = [
     "Feedback",
     "Handle",
     "Identity",
+    "Layer",
+    "Lazy",
     "LockStepError",
     "Marks",
     "Message",
     "Meter",
+    "Momentum",
     "NonFiniteError",
     "Nonzero",
     "NotationError",
@@ -81,6 +86,7 @@ __all__ = [
     "When",
     "__version__",
     "attach",
+    "dense",
     "gathered",
     "methods",
     "parse",

@@ -16,7 +16,7 @@ from .notation import parts_of
 from .reducers import Average, Choose, Server
 from .replica import parameters_of, replica_of
 from .session import Session, check_on_nonfinite
-from .strategies import DataParallel
+from .strategies import DataParallel, Layer
 from .transports import BucketHook, Collectives, Meter
 
 
@@ -30,6 +30,10 @@ class Handle:
 
     def __repr__(self) -> str:
         return f"<thinwire {self.method} on rank {self._session.transport.rank} of {self._session.transport.size}>"
+
+    def layers(self) -> dict[str, Layer]:
+        """What this rank has said of each layer so far, and how much it has not. Computed when asked for."""
+        return self._session.layers()
 
     def state_dict(self) -> dict[str, Any]:
         """What this rank remembers, as plain tensors and numbers. Each rank saves its own."""

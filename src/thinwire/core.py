@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from torch import Tensor
 
 from .described import Described
-from .lazy import Lazy
+from .lazy import Lazy, LazyCoding, Rest
 from .outcome import Outcome
 
 Parts = tuple[Tensor, ...]  # the signal on top, side information below; a meta tensor is an outline: a shape, no bytes
@@ -23,15 +23,11 @@ State = Any  # tensors, numbers and tuples of them: what a checkpoint holds
 EACH = -1  # as a message's source or target: every rank, for its own shard
 
 
-def outline(x: Tensor) -> Tensor:
-    return x.new_empty(x.shape, device="meta")
-
-
 class PayloadError(ValueError):
     """What came from the wire cannot be a message of the kind that was agreed on."""
 
 
-class Codec(Described, ABC):
+class Codec(Described, LazyCoding, ABC):
     """Rewrites the parts that stand for a tensor; decode undoes encode, up to the codec's loss."""
 
     linear: bool = False  # the sum of the peers' signals stands for the sum of their tensors
@@ -47,11 +43,13 @@ class Codec(Described, ABC):
 
 
 class Message(NamedTuple):
-    tensor: Tensor
+    tensor: Tensor | Lazy
     codec: Codec
     seed: int = 0  # shared by all peers
     source: int | None = None  # a rank: it alone speaks, all hear it
     target: int | None = None  # a rank: all speak, it alone hears the weighted sum (neither: all speak, all hear)
+    lazy: bool = False  # whoever says it can do with a reply that is not written out
+    about: str = ""  # what the meter counts it under
 
 
 What = TypeVar("What", covariant=True)
@@ -64,7 +62,7 @@ class Reply(NamedTuple, Generic[What]):
     sent: What  # my own message, as the peers decode it; zeros for a rank that does not speak
 
 
-# Yield what you say, receive what came back, return the outcome and the state for next time.
+# Yield what you say, receive what came back (lazy only if you said so), return the outcome and the next state.
 Conversation = Generator[Message, Reply[Tensor], tuple[Reply[Tensor | Lazy], State]]
 
 
@@ -74,6 +72,7 @@ class Parameter(NamedTuple):
     name: str
     kind: str  # of the layer that owns it: conv, dense, recurrent, embedding, attention, norm, other
     like: Tensor  # an outline
+    ranks: int = 1  # that have it
 
 
 class Reducer(Described, ABC):
@@ -94,6 +93,10 @@ class Reducer(Described, ABC):
     @abstractmethod
     def reduce(self, x: Tensor, state: State) -> Conversation:
         """How often it yields may depend on shared state only, and the state it was given stays valid."""
+
+    def unsaid(self, state: State) -> Tensor | Rest | None:
+        """What it was given and has not said yet; None if it keeps nothing of the kind."""
+        return None
 
 
 @dataclass(frozen=True, repr=False)

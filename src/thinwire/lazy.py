@@ -1,18 +1,49 @@
-"""Tensors that may not be written out yet, as a reducer's outcome can be."""
+"""Tensors that may not be written out yet, as what is said, heard or agreed on can be."""
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from math import isfinite
 
 import torch
 from torch import Tensor
 
 
-class Lazy(Protocol):
-    """A tensor that is not written out yet, so that it can be written, or taken away, where it belongs."""
+class Lazy(ABC):
+    """A tensor that is not written out yet, so that it can be written, added or taken away where it belongs."""
 
-    def dense(self) -> Tensor: ...
-    def copy_to(self, target: Tensor) -> None: ...
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+    sparse: bool = False  # it has so few entries that are not zero that writing them takes much less than a pass
+
+    @abstractmethod
+    def copy_to(self, target: Tensor) -> None:
+        """Write it into a tensor of as many elements, of any type and layout."""
+
+    def dense(self) -> Tensor:
+        out = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        self.copy_to(out)
+        return out
+
+    def add_to(self, total: Tensor, weight: float | None = None) -> None:
+        """Add it, times a weight if one is given, to a contiguous tensor of its shape."""
+        added = self.dense().to(total.dtype)
+        total.add_(added if weight is None else added * weight)
+
+    def rest_of(self, total: Tensor) -> "Rest":
+        """What it leaves of a total, whose memory may be used for that."""
+        return Rest(total.sub_(self.dense()))
+
     def add_rest(self, x: Tensor, decay: float, total: Tensor, out: Tensor) -> None:
         """Write x + decay * (total - itself), to the same bits as one step after the other would give."""
+        torch.sub(total, self.dense(), out=out)
+        if decay != 1:
+            out.mul_(decay)
+        out.add_(x)
+
+    def bound(self) -> float:
+        """What no entry exceeds in size; NaN or infinity if there may be one."""
+        return float(self.dense().abs().amax()) if self.shape.numel() else 0.0
 
 
 class Rest:
@@ -38,9 +69,65 @@ class Rest:
         return torch.mul(self.total, decay, out=out).add_(x)
 
 
+class WeightedSum(Lazy):
+    """A sum of tensors of few entries; each is weighted before it is added."""
+
+    sparse = True
+
+    def __init__(self, terms: Sequence[Lazy], weights: Sequence[float]) -> None:
+        self.terms, self.weights = terms, weights
+        self.shape, self.dtype, self.device = terms[0].shape, terms[0].dtype, terms[0].device
+
+    def copy_to(self, target: Tensor) -> None:
+        if not (target.is_contiguous() and target.dtype == self.dtype):
+            target.copy_(self.dense().view(target.shape))
+            return
+        target.zero_()
+        self.add_to(target)
+
+    def add_to(self, total: Tensor, weight: float | None = None) -> None:
+        for term, its_weight in zip(self.terms, self.weights, strict=True):
+            term.add_to(total, its_weight if weight is None else its_weight * weight)
+
+    def bound(self) -> float:
+        return sum(abs(w) * term.bound() for term, w in zip(self.terms, self.weights, strict=True))
+
+
+class LazyCoding(ABC):
+    """A codec's work on tensors that are not written out: a codec that has a faster way than to do so overrides it."""
+
+    @abstractmethod
+    def encode(self, parts: tuple[Tensor, ...], seed: int) -> tuple[Tensor, ...]: ...
+
+    @abstractmethod
+    def decode(self, parts: tuple[Tensor, ...], seed: int) -> tuple[Tensor, ...]: ...
+
+    def pick(self, x: Tensor, rest: Rest, decay: float, out: Tensor) -> Tensor | Lazy:
+        """Write x + decay * rest into `out`; returns what there is to encode of it: all, or what would be kept."""
+        return rest.added_to(x, decay, out)
+
+    def encode_lazy(self, x: Tensor | Lazy, seed: int) -> tuple[Tensor, ...]:
+        return self.encode((dense(x),), seed)
+
+    def decode_lazy(self, parts: tuple[Tensor, ...], seed: int) -> tuple[Tensor | Lazy, tuple[Tensor, ...]]:
+        """The signal, and the parts below it."""
+        x, *below = self.decode(parts, seed)
+        return x, tuple(below)
+
+
+def outline(what: Tensor | Lazy) -> Tensor:
+    """A tensor of its shape and type that holds nothing."""
+    return torch.empty(what.shape, dtype=what.dtype, device="meta")
+
+
 def dense(what: Tensor | Lazy | Rest) -> Tensor:
     """The tensor itself."""
     return what if isinstance(what, Tensor) else what.dense()
+
+
+def norm(what: Tensor | Rest) -> float:
+    """Its Euclidean norm, in 64 bits: in 32, the sum of many small squares is off by percents."""
+    return float(torch.linalg.vector_norm(dense(what), dtype=torch.float64))
 
 
 def copy_(target: Tensor, what: Tensor | Lazy) -> None:
@@ -54,7 +141,19 @@ def copy_(target: Tensor, what: Tensor | Lazy) -> None:
 def left_after(total: Tensor, sent: Tensor | Lazy) -> Rest:
     """What is left of a total when part of it was sent; uses the total's memory."""
     if not isinstance(sent, Tensor):
-        return Rest(total, sent)
+        return sent.rest_of(total)
     if sent.data_ptr() == total.data_ptr():  # sent as it is
         return Rest(total.new_zeros(total.shape))
     return Rest(total.sub_(sent))
+
+
+def is_finite(what: Tensor | Lazy) -> bool:
+    """Whether every entry is."""
+    if not isinstance(what, Tensor):
+        bound = what.bound()
+        if isfinite(bound) and bound <= torch.finfo(what.dtype).max:
+            return True
+        what = what.dense()
+    # One pass that reads only; a sum that overflows is looked at again.
+    wide = torch.promote_types(what.dtype, torch.float32)
+    return isfinite(what.sum(dtype=wide)) or bool(what.isfinite().all())

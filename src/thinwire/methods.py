@@ -6,7 +6,19 @@ from dataclasses import dataclass
 from .codecs import Cast, Chain, Entropy, Quantize, RandomK, Sign, Ternary, TopK
 from .core import Codec, Reducer, Strategy
 from .notation import parse, vocabulary
-from .reducers import AdaComp, Average, Choose, Feedback, PowerIteration, PowerSGD, Server, Sharded, When, forms
+from .reducers import (
+    AdaComp,
+    Average,
+    Choose,
+    Feedback,
+    Momentum,
+    PowerIteration,
+    PowerSGD,
+    Server,
+    Sharded,
+    When,
+    forms,
+)
 from .strategies import DataParallel
 
 
@@ -61,6 +73,11 @@ METHODS: dict[str, Method] = {
             "adacomp",
             AdaComp(),
             "The entries that could soon be the largest of their bin, as signs. Adapts to each layer; few ranks.",
+        ),
+        Method(
+            "dgc",
+            Momentum(),
+            "The largest 0.1 % of summed-up momentum: DGC. For SGD with momentum 0.9 on the thinnest links, few ranks.",
         ),
         Method(
             "randomk",

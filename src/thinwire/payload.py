@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from .core import Codec, Parts, PayloadError
+from .lazy import Lazy, dense
 
 MAGIC, VERSION = b"TW", 1
 HEADER = struct.Struct("<2sBBII")  # magic, version, number of parts, length of the whole, checksum of the rest
@@ -51,9 +52,9 @@ class Slot(NamedTuple):
         return prod(self.shape) * self.dtype.itemsize if self.has_data else 0
 
 
-def encode(x: Tensor, codec: Codec, seed: int) -> Tensor:
+def encode(x: Tensor | Lazy, codec: Codec, seed: int) -> Tensor:
     """The sealed buffer that says `x`; its length is the message's size."""
-    parts = codec.encode((x,), seed)
+    parts = codec.encode_lazy(x, seed)
     data = [_bytes_of(part) for part in parts if not part.is_meta]
     if not codec.variable:
         return data[0] if len(data) == 1 else torch.cat(data)
@@ -74,14 +75,19 @@ def encode(x: Tensor, codec: Codec, seed: int) -> Tensor:
 
 def decode(buffer: Tensor, codec: Codec, seed: int, like: Tensor) -> Tensor:
     """The tensor that a sealed buffer says, in the shape and type of `like`."""
+    return dense(decode_lazy(buffer, codec, seed, like))
+
+
+def decode_lazy(buffer: Tensor, codec: Codec, seed: int, like: Tensor) -> Tensor | Lazy:
+    """The same, not written out where the codec has a faster way; all that can be wrong with it is found here."""
     parts = _opened(buffer, like) if codec.variable else _cut(buffer, layout(codec, like.shape, like.dtype))
     try:
-        x, *rest = codec.decode(parts, seed)
+        x, rest = codec.decode_lazy(parts, seed)
     except PayloadError:
         raise
     except (ValueError, TypeError, RuntimeError, IndexError) as error:
         raise PayloadError(f"the parts do not fit {codec!r}: {error}") from error
-    if rest or x.is_meta or x.shape != like.shape or x.dtype != like.dtype:
+    if rest or x.device.type == "meta" or x.shape != like.shape or x.dtype != like.dtype:
         raise PayloadError(
             f"{codec!r} decoded to {x.dtype} {tuple(x.shape)} and {len(rest)} parts more, "
             f"not to {like.dtype} {tuple(like.shape)}"

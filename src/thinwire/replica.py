@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
-from .core import Parameter, Replica, outline
+from .core import Parameter, Replica
+from .lazy import outline
 
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 SHARDED = ("FullyShardedDataParallel", "FSDPModule")
@@ -44,7 +45,7 @@ def replica_of(module: nn.Module, only: Iterable[Tensor] | None = None, rank: in
 
 def parameters_of(replica: Replica) -> list[Parameter]:
     """What reducers may know of each parameter."""
-    return [Parameter(name, replica.kinds[name], outline(p)) for name, p in replica.parameters.items()]
+    return [Parameter(name, replica.kinds[name], outline(p), replica.size) for name, p in replica.parameters.items()]
 
 
 def _clean(name: str) -> str:

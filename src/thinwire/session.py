@@ -14,7 +14,7 @@ from .methods import notation_of
 from .outcome import Lost, Outcome
 from .reducers import After, Average
 from .states import plain, restored
-from .strategies import DataParallel
+from .strategies import DataParallel, Layer
 from .transports import Collectives, Worker
 from .version import __version__
 
@@ -95,6 +95,12 @@ class Session:
                 stacklevel=3,
             )
 
+    def layers(self) -> dict[str, Layer]:
+        self.worker.wait()
+        if not isinstance(self.strategy, DataParallel):
+            return {}
+        return self.strategy.layers(self.replica, self.state, self.meter.dense_bytes, self.meter.said)
+
     def state_dict(self) -> dict[str, Any]:
         self.worker.wait()
         return {
@@ -104,6 +110,7 @@ class Session:
             "ranks": self.transport.size,
             "parameters": self._described(),
             "meter": self.meter.as_dict(prefix=""),
+            "said": dict(self.meter.said),
             "state": plain(self.state),
         }
 
@@ -118,14 +125,14 @@ class Session:
         for name, value in expected.items():
             if saved.get(name) != value:
                 raise ValueError(f"{WRONG[name]} ({name}: {saved.get(name)!r} in the checkpoint, {value!r} here)")
-        missing = {"parameters", "meter", "state"} - saved.keys()
+        missing = {"parameters", "meter", "said", "state"} - saved.keys()
         if missing:
             raise ValueError(f"this checkpoint lacks {', '.join(sorted(missing))}")
         for there, here in zip_longest(saved["parameters"], self._described(), fillvalue="nothing"):
             if there != here:
                 raise ValueError(f"this checkpoint is of another model: it has {there}, here is {here}")
         state = restored(self.strategy.init(self.replica), saved["state"])
-        self.meter.load(saved["meter"])
+        self.meter.load(saved["meter"], saved["said"])
         self.state = state
         self._at_last_step = self._counted()
 

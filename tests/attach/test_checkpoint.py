@@ -19,7 +19,7 @@ def straight(method: str) -> tuple[dict, dict]:
     ddp = DistributedDataParallel(classifier())
     handle = thinwire.attach(ddp, method)
     train(ddp, sgd(ddp), range(STEPS))
-    return parameters(ddp), totals(handle)
+    return parameters(ddp), totals(handle) | {"layers": handle.layers()}
 
 
 def first_half(method: str, folder: Path) -> None:
@@ -42,7 +42,7 @@ def second_half(method: str, folder: Path, with_thinwire: bool) -> tuple[dict, d
     if with_thinwire:
         handle.load_state_dict(saved["thinwire"])
     train(ddp, optimizer, range(SAVED_AT, STEPS))
-    return parameters(ddp), totals(handle)
+    return parameters(ddp), totals(handle) | {"layers": handle.layers()}
 
 
 def check_resumed(method: str, folder: Path, ranks: int) -> None:

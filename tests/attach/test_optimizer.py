@@ -37,7 +37,7 @@ def trained(method: str) -> dict:
     optimizer = sgd(model)
     handle = thinwire.attach(model, method, optimizer=optimizer)
     before = held_out_loss(model)
-    train(model, optimizer, range(20))
+    train(model, optimizer, range(40))
     return {"losses": (before, held_out_loss(model)), "parameters": parameters(model), "totals": totals(handle)}
 
 
@@ -48,12 +48,12 @@ def test_a_plain_module_trains(method: str) -> None:
     for result in results:
         before, after = result["losses"]
         assert after < 0.9 * before
-        assert result["totals"]["steps"] == 20
-        assert result["totals"]["dense_bytes"] == 20 * sum(p.nbytes for p in result["parameters"].values())
+        assert result["totals"]["steps"] == 40
+        assert result["totals"]["dense_bytes"] == 40 * sum(p.nbytes for p in result["parameters"].values())
         if method == "dense":
             # And, in every step, which parameters were used: a bit each.
             told = result["totals"]["payload_bytes"] - result["totals"]["dense_bytes"]
-            assert 0 < told <= 20 * (len(result["parameters"]) + 4)
+            assert 0 < told <= 40 * (len(result["parameters"]) + 4)
         else:
             assert result["totals"]["payload_bytes"] < 0.7 * result["totals"]["dense_bytes"]
 

@@ -28,7 +28,7 @@ from .training import (
     trained_ddp,
 )
 
-STEPS = 20
+STEPS = 40
 
 
 def training(method: str, bucket_cap_mb: float | None) -> dict:

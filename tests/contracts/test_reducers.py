@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from thinwire import Feedback, Reducer
-from thinwire.lazy import dense
+from thinwire.lazy import dense, norm
 from thinwire.states import plain, restored
 
 from ..helpers import Held, by_rank, same_bits, same_states, started, step
@@ -172,10 +172,23 @@ def test_feedback_loses_nothing_what_is_not_said_is_remembered(reducer: Feedback
         given += torch.stack(xs)
         said += torch.stack([reply.sent for reply in held.replies])
         states = held.states
-    unsaid = torch.stack([dense(state.residual) for state in states]).double()
+    unsaid = torch.stack([dense(suited.unsaid(state)) for state in states]).double()
     torch.testing.assert_close(said + unsaid, given, rtol=0, atol=1e-4)
     if "RandomK" in repr(reducer) or "TopK" in repr(reducer):
         assert unsaid.abs().max() > 0.1, "nothing was left unsaid: this test would pass without feedback"
+
+
+@every_reducer
+def test_what_is_left_unsaid_can_be_asked_for_at_any_time(reducer: Reducer) -> None:
+    suited, states = started(reducer, torch.zeros(MATRIX), 2)
+    for i in range(4):
+        for state in states:
+            before, unsaid = plain(state), suited.unsaid(state)
+            if unsaid is not None:
+                assert math.isfinite(norm(unsaid))
+                assert i or norm(unsaid) == 0, "nothing was given yet"
+            assert same_bits(plain(state), before)
+        states = step(suited, by_rank(2, *MATRIX, seed=i), states).states
 
 
 def through_a_file(value: list[object]) -> list[Tensor]:

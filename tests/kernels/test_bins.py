@@ -1,7 +1,26 @@
 import pytest
 import torch
 
-from thinwire.kernels.bins import selected
+from thinwire.kernels import bins
+from thinwire.kernels.sparse import Sparse
+
+from ..helpers import random, same_bits
+from .inputs import KINDS, LARGE, SIZES, vectors
+
+
+@pytest.fixture(params=["compiled", "plain"])
+def select(request, monkeypatch):
+    """What is said of a total, of which the gradient is the newest part."""
+    if request.param == "plain":
+        monkeypatch.setattr(bins, "loops_for", lambda *tensors: None)
+
+    def selected(total, gradient, bin_size, factor):
+        out = torch.empty(total.shape)
+        said = bins.add_and_select(gradient, (total - gradient).contiguous(), out, bin_size, factor)
+        assert torch.equal(out, total) or not total.isfinite().all()
+        return said.dense() if isinstance(said, Sparse) else said
+
+    return selected
 
 
 def one_by_one(total, gradient, bin_size, factor):
@@ -25,36 +44,65 @@ def eighths(*shape, seed=0):
 
 @pytest.mark.parametrize("bin_size", [1, 7, 50, 1000])
 @pytest.mark.parametrize("factor", [1.0, 2.0, 3.0])
-def test_it_selects_what_the_paper_says(bin_size, factor):
+def test_it_selects_what_the_paper_says(select, bin_size, factor):
     total, gradient = eighths(23, 17), eighths(23, 17, seed=1)
     torch.testing.assert_close(
-        selected(total, gradient, bin_size, factor), one_by_one(total, gradient, bin_size, factor), rtol=1e-6, atol=0
+        select(total, gradient, bin_size, factor), one_by_one(total, gradient, bin_size, factor), rtol=1e-6, atol=0
     )
 
 
-def test_nothing_is_sent_from_bins_of_zeros():
+def test_nothing_is_sent_from_bins_of_zeros(select):
     total = torch.zeros(20)
     total[3] = 4.0
-    said = selected(total, torch.zeros(20), 5, 2.0)
+    said = select(total, torch.zeros(20), 5, 2.0)
     assert said.nonzero().tolist() == [[3]]
     assert said[3] == 1.0, "the mean of the largest in four bins"
-    assert not selected(torch.zeros(20), torch.ones(20), 5, 2.0).any(), "nothing to say, though much could come"
+    assert not select(torch.zeros(20), torch.ones(20), 5, 2.0).any(), "nothing to say, though much could come"
 
 
-def test_a_bin_whose_largest_shrinks_may_be_empty():
+def test_a_bin_whose_largest_shrinks_may_be_empty(select):
     # The gradient opposes what is left of earlier ones: none could soon be as large as the largest is.
     total = torch.tensor([4.0, 3.0, 2.0])
-    assert not selected(total, torch.tensor([-1.0, -1.0, -1.0]), 3, 2.0).any()
+    assert not select(total, torch.tensor([-1.0, -1.0, -1.0]), 3, 2.0).any()
 
 
-def test_the_order_in_memory_does_not_matter():
+def test_the_order_in_memory_does_not_matter(select):
     total, gradient = eighths(4, 6, 5, 5), eighths(4, 6, 5, 5, seed=1)
-    other = selected(total.contiguous(memory_format=torch.channels_last), gradient.mT.contiguous().mT, 50, 2.0)
-    assert torch.equal(other, selected(total, gradient, 50, 2.0))
+    other = select(total.contiguous(memory_format=torch.channels_last), gradient.mT.contiguous().mT, 50, 2.0)
+    assert torch.equal(other, select(total, gradient, 50, 2.0))
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_what_is_not_finite_is_not_hidden(value):
+def test_what_is_not_finite_is_not_hidden(select, value):
     total = torch.ones(100)
     total[42] = value
-    assert selected(total, torch.zeros(100), 10, 2.0).isnan().all()
+    assert select(total, torch.zeros(100), 10, 2.0).isnan().all()
+
+
+def check_twins(gradient, rest, bin_size, factor):
+    outs = torch.empty(len(rest)), torch.empty(len(rest))
+    said = bins.add_and_select(gradient, rest, outs[0], bin_size, factor)
+    twin = bins._plain(gradient, rest, outs[1], bin_size, factor)
+    assert same_bits(*outs)
+    if isinstance(twin, Sparse):
+        assert torch.equal(said.where, twin.where)
+        assert same_bits(said.values, twin.values)
+    else:
+        assert isinstance(said, torch.Tensor)
+        assert said.isnan().all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", SIZES)
+def test_the_loops_give_the_bits_of_their_twin(size, kind):
+    gradient = vectors(size)[kind]
+    for rest in (random(size, seed=3), torch.zeros(size), gradient):
+        for bin_size in (1, 7, 32, 50, 64, 500):
+            for factor in (1.0, 2.0, 2.7):
+                check_twins(gradient, rest, bin_size, factor)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loops_give_the_bits_of_their_twin_on_any_number_of_threads(threads, kind):
+    for bin_size in (50, 500, 70_000):
+        check_twins(vectors(LARGE)[kind], random(LARGE, seed=3), bin_size, 2.0)

@@ -9,14 +9,6 @@ import torch
 from thinwire.kernels.threads import LEAST, spread
 
 
-@pytest.fixture(params=[1, 2, 3, 7])
-def threads(request: pytest.FixtureRequest) -> object:
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("multiple", [1, 50, 512])
 @pytest.mark.parametrize("size", [0, 1, 511, LEAST - 1, 2 * LEAST, 7 * LEAST + 13])
 def test_stretches_cover_the_range_in_order(size: int, multiple: int, threads: int) -> None:

@@ -7,7 +7,7 @@ from thinwire.lab import links, processes, simulation
 from thinwire.lab.plan import Plan
 from thinwire.lab.runs import Run
 
-METHODS = ("dense", "topk", "powersgd", "int8")
+METHODS = ("dense", "topk", "powersgd", "int8", "adacomp")
 REASON = links.possible()
 needs_links = pytest.mark.skipif(REASON is not None, reason=f"no link can be made here: {REASON}")
 
@@ -55,6 +55,8 @@ def test_real_ranks_give_the_same_values_and_bytes_as_simulated_ones(events):
     real = runs_in(events)[: len(METHODS)]
     assert [what_came_out(run) for run in real] == [what_came_out(run) for run in runs_in(simulated)]
     assert [run.kinds for run in real] == [run.kinds for run in runs_in(simulated)]
+    assert [run.layers for run in real] == [run.layers for run in runs_in(simulated)]
+    assert all(len(layer["residual"]) == len(run.evaluations) for run in real for layer in run.layers)
 
 
 def test_ranks_that_are_there_take_the_next_plan_as_well(events):

@@ -8,7 +8,7 @@ import thinwire
 from tests.lab.tasks import called
 from thinwire.lab.learner import Learner, task_of
 from thinwire.lab.plan import Plan
-from thinwire.lab.record import MOST_POINTS, Clock, Record, kinds_of, told_warnings
+from thinwire.lab.record import MOST_POINTS, Clock, Record, told_warnings
 
 
 def test_a_clock_stands_still_when_it_is_stopped():
@@ -19,6 +19,19 @@ def test_a_clock_stands_still_when_it_is_stopped():
     clock.go_on()
     read, all_seconds = clock.read(), time.perf_counter() - start
     assert 0.02 <= read <= all_seconds - 0.05
+
+
+def test_a_clock_tells_how_long_its_thread_was_at_work():
+    start, clock = time.thread_time(), Clock()
+    time.sleep(0.05)
+    clock.stop()
+    while time.thread_time() - start < 0.03:  # work that does not count
+        pass
+    clock.go_on()
+    assert clock.computed() < 0.02
+    while time.thread_time() - start < 0.06:
+        pass
+    assert 0.02 <= clock.computed() < 0.05
 
 
 def recorded(steps, link_bytes=1000, **settings):
@@ -40,7 +53,7 @@ def recorded(steps, link_bytes=1000, **settings):
         total=0.5 * steps,
         compute=0.25 * steps,
         wire=None,
-        kinds={},
+        said={},
         warned=[],
     )
 
@@ -78,14 +91,6 @@ def test_modelled_time_is_the_links_own_beside_what_was_measured():
     assert run.seconds["exchange"] == pytest.approx(10.0)  # a second a step by the slower direction
     assert run.seconds["total"] == pytest.approx(5.0 + 10.0)
     assert run.history[0]["seconds"] == pytest.approx(0.5 + 1.0)
-
-
-def test_bytes_by_kind_of_layer_add_up_to_what_a_step_says():
-    plan = Plan(called("Tiny"), "fp16", ranks=2)
-    kinds = kinds_of(Learner(plan, task_of(plan), 0), plan)
-    elements = 64 * 80 + 80 + 80 * 10 + 10
-    assert sum(kind["elements"] for kind in kinds.values()) == elements
-    assert sum(kind["payload"] for kind in kinds.values()) == 2 * elements
 
 
 def test_what_thinwire_warns_of_is_kept_and_other_warnings_are_printed(capsys):

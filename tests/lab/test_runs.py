@@ -22,7 +22,7 @@ FIELDS = {
     "history",
     # What the report needs besides.
     *("evaluations", "label", "metric", "better", "modelled", "kinds", "parameters", "batch", "budget", "shards"),
-    *("threads", "machine", "source", "command", "warnings"),
+    *("layers", "threads", "machine", "source", "command", "warnings"),
 }
 
 

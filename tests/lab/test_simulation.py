@@ -1,6 +1,9 @@
+from itertools import pairwise
+
 import pytest
 import torch
 
+import thinwire
 from tests.lab.tasks import called
 from thinwire.lab import simulation
 from thinwire.lab.plan import Plan
@@ -52,10 +55,25 @@ def test_its_seconds_are_those_of_a_rank():
     assert "wire" not in run.bytes
 
 
-@pytest.mark.parametrize("method", ["dense", "fp16", "int8", "topk", "sign", "powersgd", "powersgd-half"])
+@pytest.mark.parametrize("method", thinwire.methods.METHODS)
 def test_what_is_said_of_each_kind_of_layer_adds_up_to_what_was_said(method):
-    run = run_of("digits-cnn", method=method, steps=4, evaluations=1)
-    assert sum(kind["payload"] for kind in run.kinds.values()) == run.bytes["payload"] / run.steps
+    run = run_of("digits-cnn", method=method, steps=4, evaluations=2)
+    for what in ("dense", "payload"):
+        assert sum(kind[what] for kind in run.kinds.values()) * run.steps == pytest.approx(run.bytes[what], rel=1e-12)
+    assert sum(kind["elements"] for kind in run.kinds.values()) == run.parameters
+    assert sum(layer["dense_bytes"][-1] for layer in run.layers) == run.bytes["dense"]
+    assert [sum(layer["payload_bytes"][i] for layer in run.layers) for i in (0, 1)] == [
+        noted["payload_bytes"] for noted in run.evaluations
+    ]
+
+
+def test_layers_tell_how_a_method_adapts():
+    run = run_of("digits-cnn", method="adacomp", steps=8, evaluations=4)
+    adapting = [layer for layer in run.layers if layer["residual"][0] is not None]
+    assert {layer["kind"] for layer in adapting} == {"conv", "dense"}
+    assert all(norm > 0 for layer in adapting for norm in (*layer["residual"], *layer["gradient"]))
+    said = [[b - a for a, b in pairwise([0, *layer["payload_bytes"]])] for layer in adapting]
+    assert all(len(set(stretches)) > 1 for stretches in said), "in every stretch something else"
 
 
 def test_divergence_fails_the_run_and_not_the_next_one():

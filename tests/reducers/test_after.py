@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from thinwire import After, Average, Cast, Feedback, PowerSGD, RandomK, Reducer, TopK
+from thinwire.lazy import dense
 from thinwire.states import plain, restored
 
 from ..helpers import by_rank, parameter, same_bits, started, step
@@ -101,3 +102,13 @@ def test_something_that_is_no_method_is_refused() -> None:
     for arguments in ({"then": "topk"}, {"then": TopK(0.1), "first": None}):
         with pytest.raises(ValueError, match="codec or a reducer"):
             After(1, **arguments)  # type: ignore[arg-type]
+
+
+def test_what_is_left_unsaid_is_that_of_whoever_speaks() -> None:
+    suited, states = started(After(2, Feedback(TopK(0.1)), first=Feedback(RandomK(0.5), decay=0.5)), torch.zeros(30), 1)
+    for i in range(3):
+        states = step(suited, by_rank(1, 30, seed=i), states).states
+        speaks = states[0].first if i == 0 else states[0].then
+        assert suited.unsaid(states[0]) is speaks.residual
+    assert dense(speaks.residual).any()
+    assert After(1, TopK(0.1)).unsaid(After(1, TopK(0.1)).init(torch.zeros(3), 0)) is None

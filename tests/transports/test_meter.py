@@ -6,9 +6,11 @@ from thinwire import Meter
 
 
 def counted() -> Meter:
-    return Meter(
-        steps=3, rounds=6, dense_bytes=1000, payload_bytes=250, link_bytes=300, dense_link_bytes=1500, skipped=1
-    )
+    counts = {"steps": 3, "rounds": 6, "dense_bytes": 1000, "link_bytes": 300, "dense_link_bytes": 1500, "skipped": 1}
+    meter = Meter(**counts)
+    for about, nbytes in (("weight", 150), ("", 50), ("weight", 50)):
+        meter.count_said(about, nbytes)
+    return meter
 
 
 def test_the_ratio_is_how_many_times_smaller_the_payload_was() -> None:
@@ -18,7 +20,8 @@ def test_the_ratio_is_how_many_times_smaller_the_payload_was() -> None:
 
 def test_the_numbers_of_a_logger_are_flat_and_complete() -> None:
     numbers = counted().as_dict()
-    assert set(numbers) == {f"thinwire/{field.name}" for field in fields(Meter)} | {"thinwire/ratio"}
+    known = {field.name for field in fields(Meter)} - {"said"} | {"ratio"}
+    assert set(numbers) == {f"thinwire/{name}" for name in known}
     assert numbers["thinwire/payload_bytes"] == 250
     assert numbers["thinwire/ratio"] == 4.0
     assert all(isinstance(value, int | float) for value in numbers.values())
@@ -29,9 +32,21 @@ def test_the_prefix_can_be_chosen() -> None:
 
 
 def test_counting_goes_on_from_a_checkpoint() -> None:
-    meter = Meter()
-    meter.load(counted().as_dict(prefix=""))
+    meter, before = Meter(), counted()
+    meter.load(before.as_dict(prefix=""), before.said)
     assert meter == counted()
+    meter.count_said("bias", 1)
+    assert before == counted(), "what was loaded is a copy"
+
+
+def test_what_is_said_counts_once_in_all_and_once_by_what_it_is_about() -> None:
+    assert counted().said == {"weight": 200, "": 50}
+    assert counted().payload_bytes == 250
+
+
+def test_numbers_that_are_missing_are_named() -> None:
+    with pytest.raises(ValueError, match="rounds, skipped"):
+        Meter().load({k: v for k, v in counted().as_dict(prefix="").items() if k not in ("rounds", "skipped")}, {})
 
 
 @pytest.mark.parametrize(("ranks", "factor"), [(1, 0), (2, 1), (4, 1.5), (10, 1.8)])

@@ -3,10 +3,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core import Codec, Parts, PayloadError, outline
+from ..core import Parts, PayloadError
+from ..kernels.sparse import Sparse
+from ..lazy import outline
 from .hostile import check_parts
 from .marks import signed, size_of
-from .sparse import scatter
+from .sparse import SparseCodec, nonzero, scattered
 
 # An element is a place in its bin and two bits: whether it is negative, and whether it is the last of its bin. The
 # place that is all ones says that the bin is empty.
@@ -14,7 +16,7 @@ FORMS = ((63, 6, torch.uint8), (16_383, 14, torch.int16))
 
 
 @dataclass(frozen=True, repr=False)
-class BinMarks(Codec):
+class BinMarks(SparseCodec):
     """Sends what Marks does, in whole bytes: one an entry in bins of up to 63, two in bins of up to 16,383."""
 
     bin_size: int
@@ -31,23 +33,23 @@ class BinMarks(Codec):
         """How many bits tell a place, and what an element is kept in."""
         return next((bits, dtype) for most, bits, dtype in FORMS if self.bin_size <= most)
 
-    def encode(self, parts: Parts, seed: int) -> Parts:
-        x, *below = parts
-        flat, (bits, dtype) = x.flatten(), self.form
-        where = flat.nonzero().squeeze(1)
-        values = flat[where]
+    def keep(self, x: Tensor) -> Sparse:
+        return nonzero(x)
+
+    def encode_sparse(self, kept: Sparse) -> Parts:
+        values, where, (bits, dtype) = kept.values, kept.where, self.form
         of_bin = where // self.bin_size
-        counts = torch.bincount(of_bin, minlength=-(-flat.numel() // self.bin_size))
+        counts = torch.bincount(of_bin, minlength=-(-kept.shape.numel() // self.bin_size))
         # Where each bin's elements end; an empty bin has one that says so.
         ends = counts.clamp_min(1).cumsum(0)
-        codes = torch.full((int(ends[-1]) if len(ends) else 0,), 2**bits - 1, device=x.device)
+        codes = torch.full((int(ends[-1]) if len(ends) else 0,), 2**bits - 1, device=where.device)
         first_of_bin = ends - counts.clamp_min(1)
-        nth_of_bin = torch.arange(len(where), device=x.device) - (counts.cumsum(0) - counts)[of_bin]
+        nth_of_bin = torch.arange(len(where), device=where.device) - (counts.cumsum(0) - counts)[of_bin]
         codes[first_of_bin[of_bin] + nth_of_bin] = (where % self.bin_size) | ((values < 0).long() << bits)
         codes[ends - 1] |= 2 << bits
-        return codes.to(dtype), size_of(values), outline(x), *below
+        return codes.to(dtype), size_of(values), outline(kept)
 
-    def decode(self, parts: Parts, seed: int) -> Parts:
+    def decode_sparse(self, parts: Parts) -> tuple[Sparse, Parts]:
         coded, size, like, *below = parts
         check_parts(like, coded, size)
         bits, dtype = self.form
@@ -61,7 +63,7 @@ class BinMarks(Codec):
         there = place != 2**bits - 1
         where = ((last.cumsum(0) - last) * self.bin_size + place)[there]
         _check(where, like, place[there], self.bin_size)
-        return scatter(signed(negative[there], size), where, like), *below
+        return scattered(signed(negative[there], size), where, like), tuple(below)
 
 
 def _check(where: Tensor, like: Tensor, place: Tensor, bin_size: int) -> None:

@@ -3,7 +3,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core import Codec, Parts, outline
+from ..core import Codec, Parts
+from ..lazy import outline
 from .hostile import check_parts
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}

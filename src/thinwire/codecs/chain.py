@@ -1,7 +1,10 @@
 from dataclasses import dataclass
 from itertools import pairwise
 
+from torch import Tensor
+
 from ..core import Codec, Parts
+from ..lazy import Lazy, Rest
 
 
 @dataclass(frozen=True, repr=False, init=False)
@@ -49,3 +52,17 @@ class Chain(Codec):
         for codec in reversed(self.codecs):
             parts = codec.decode(parts, seed)
         return parts
+
+    def pick(self, x: Tensor, rest: Rest, decay: float, out: Tensor) -> Tensor | Lazy:
+        return self.codecs[0].pick(x, rest, decay, out)
+
+    def encode_lazy(self, x: Tensor | Lazy, seed: int) -> Parts:
+        parts = self.codecs[0].encode_lazy(x, seed)
+        for codec in self.codecs[1:]:
+            parts = codec.encode(parts, seed)
+        return parts
+
+    def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
+        for codec in reversed(self.codecs[1:]):
+            parts = codec.decode(parts, seed)
+        return self.codecs[0].decode_lazy(parts, seed)

@@ -5,7 +5,8 @@ import torch
 import zstandard
 from torch import Tensor
 
-from ..core import Codec, Parts, PayloadError, outline
+from ..core import Codec, Parts, PayloadError
+from ..lazy import outline
 
 STORED, SQUEEZED = 0, 1
 LEVEL = 1  # of zstandard; higher levels look for repetition, which gradients do not have

@@ -3,36 +3,37 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core import Codec, Parts, PayloadError, outline
+from ..core import Parts, PayloadError
 from ..kernels import gaps
 from ..kernels.bits import pack, packed_bytes, unpack
+from ..kernels.sparse import Sparse
+from ..lazy import outline
 from ..precision import working
 from .hostile import check_parts
-from .sparse import scatter
+from .sparse import SparseCodec, nonzero, scattered
 
 
 @dataclass(frozen=True, repr=False)
-class Marks(Codec):
+class Marks(SparseCodec):
     """Sends where entries are not zero and their signs; all of them get their mean size."""
 
     variable = True
     numeric = False
 
-    def encode(self, parts: Parts, seed: int) -> Parts:
-        x, *below = parts
-        flat = x.flatten()
-        where = flat.nonzero().squeeze(1)
-        values = flat[where]
-        signs = pack((values < 0).to(torch.uint8), 1)
-        return *gaps.encode(where, flat.numel()), signs, size_of(values), outline(x), *below
+    def keep(self, x: Tensor) -> Sparse:
+        return nonzero(x)
 
-    def decode(self, parts: Parts, seed: int) -> Parts:
+    def encode_sparse(self, kept: Sparse) -> Parts:
+        signs = pack((kept.values < 0).to(torch.uint8), 1)
+        return *gaps.encode(kept.where, kept.shape.numel()), signs, size_of(kept.values), outline(kept)
+
+    def decode_sparse(self, parts: Parts) -> tuple[Sparse, Parts]:
         rests, lows, signs, size, like, *below = parts
         check_parts(like, rests, lows, signs, size)
         where = gaps.decode(rests, lows, like.numel())
         if signs.dtype != torch.uint8 or signs.numel() != packed_bytes(where.numel(), 1):
             raise PayloadError(f"{signs.numel()} bytes cannot be the signs of {where.numel()} entries")
-        return scatter(signed(unpack(signs, where.numel(), 1), size), where, like), *below
+        return scattered(signed(unpack(signs, where.numel(), 1), size), where, like), tuple(below)
 
 
 def size_of(values: Tensor) -> Tensor:

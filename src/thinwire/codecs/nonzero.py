@@ -1,22 +1,26 @@
 from dataclasses import dataclass
 
-from ..core import Codec, Parts, outline
+from torch import Tensor
+
+from ..core import Parts
 from ..kernels import positions
-from .sparse import scatter
+from ..kernels.sparse import Sparse
+from ..lazy import outline
+from .sparse import SparseCodec, nonzero, scattered
 
 
 @dataclass(frozen=True, repr=False)
-class Nonzero(Codec):
+class Nonzero(SparseCodec):
     """Sends only the entries that are not zero, without loss but for the sign of zeros."""
 
     variable = True
 
-    def encode(self, parts: Parts, seed: int) -> Parts:
-        x, *below = parts
-        flat = x.flatten()
-        where = flat.nonzero().squeeze(1)
-        return flat[where], positions.encode(where, flat.numel()), outline(x), *below
+    def keep(self, x: Tensor) -> Sparse:
+        return nonzero(x)
 
-    def decode(self, parts: Parts, seed: int) -> Parts:
+    def encode_sparse(self, kept: Sparse) -> Parts:
+        return kept.values, positions.encode(kept.where, kept.shape.numel()), outline(kept)
+
+    def decode_sparse(self, parts: Parts) -> tuple[Sparse, Parts]:
         values, coded, like, *below = parts
-        return scatter(values, positions.decode(coded, values.numel(), like.numel()), like), *below
+        return scattered(values, positions.decode(coded, values.numel(), like.numel()), like), tuple(below)

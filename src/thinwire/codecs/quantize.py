@@ -5,8 +5,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..core import Codec, Parts, outline
+from ..core import Codec, Parts
 from ..kernels.bits import pack, unpack
+from ..lazy import outline
 from ..precision import working
 from .hostile import check_parts
 

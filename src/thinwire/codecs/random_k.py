@@ -3,8 +3,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..core import Codec, Parts, outline
-from .sparse import check_ratio, kept, scatter
+from ..core import Codec, Parts
+from ..lazy import outline
+from .sparse import check_ratio, kept, scattered
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,7 +25,7 @@ class RandomK(Codec):
 
     def decode(self, parts: Parts, seed: int) -> Parts:
         values, like, *below = parts
-        return scatter(values, self._drawn(like, seed).to(values.device), like), *below
+        return scattered(values, self._drawn(like, seed).to(values.device), like).dense(), *below
 
     def _drawn(self, like: Tensor, seed: int) -> Tensor:
         # One entry from each of k equal stretches: as good as k of n without replacement, and costs k instead of n.

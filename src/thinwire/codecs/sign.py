@@ -2,8 +2,9 @@ from dataclasses import dataclass
 
 import torch
 
-from ..core import Codec, Parts, outline
+from ..core import Codec, Parts
 from ..kernels.bits import pack, unpack
+from ..lazy import outline
 from ..precision import working
 from .hostile import check_parts
 

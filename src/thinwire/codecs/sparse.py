@@ -1,8 +1,51 @@
 """What the codecs that keep only some entries share."""
 
+from abc import abstractmethod
+
 from torch import Tensor
 
+from ..core import Codec, Parts, PayloadError
+from ..kernels.sparse import Sparse
+from ..lazy import Lazy, dense
 from .hostile import check_parts
+
+
+class SparseCodec(Codec):
+    """Keeps some entries, and codes their values and where they are."""
+
+    @abstractmethod
+    def keep(self, x: Tensor) -> Sparse: ...
+
+    @abstractmethod
+    def encode_sparse(self, kept: Sparse) -> Parts: ...
+
+    @abstractmethod
+    def decode_sparse(self, parts: Parts) -> tuple[Sparse, Parts]:
+        """What was kept, and the parts below."""
+
+    def is_kept(self, x: Sparse) -> bool:
+        """Whether these are entries as `keep` would give them."""
+        return True
+
+    def encode(self, parts: Parts, seed: int) -> Parts:
+        x, *below = parts
+        return *self.encode_sparse(self.keep(x)), *below
+
+    def decode(self, parts: Parts, seed: int) -> Parts:
+        kept, below = self.decode_sparse(parts)
+        return kept.dense(), *below
+
+    def encode_lazy(self, x: Tensor | Lazy, seed: int) -> Parts:
+        return self.encode_sparse(x if isinstance(x, Sparse) and self.is_kept(x) else self.keep(dense(x)))
+
+    def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
+        return self.decode_sparse(parts)
+
+
+def nonzero(x: Tensor) -> Sparse:
+    flat = x.flatten()
+    where = flat.nonzero().squeeze(1)
+    return Sparse(flat[where], where, x)
 
 
 def kept(ratio: float, size: int) -> int:
@@ -15,9 +58,9 @@ def check_ratio(codec: str, ratio: float) -> None:
         raise ValueError(f"{codec} keeps a ratio between 0 and 1 of the entries, not {ratio!r}")
 
 
-def scatter(values: Tensor, positions: Tensor, like: Tensor) -> Tensor:
-    """A tensor like `like`, zero but for the values at their positions."""
+def scattered(values: Tensor, positions: Tensor, like: Tensor) -> Sparse:
+    """The values at their positions, in the type of the tensor whose outline came with them."""
     check_parts(like, values, positions)
-    flat = values.new_zeros(like.numel(), dtype=like.dtype)
-    flat[positions] = values.to(like.dtype)
-    return flat.view(like.shape)
+    if values.shape != positions.shape:
+        raise PayloadError(f"{tuple(values.shape)} values cannot be those at {tuple(positions.shape)} positions")
+    return Sparse(values.to(like.dtype), positions, like)

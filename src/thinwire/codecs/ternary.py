@@ -3,8 +3,9 @@ from math import inf
 
 import torch
 
-from ..core import Codec, Parts, outline
+from ..core import Codec, Parts
 from ..kernels.bits import pack, unpack
+from ..lazy import outline
 from ..precision import working
 from .hostile import check_parts
 

@@ -1,26 +1,76 @@
 """What AdaComp selects: bin by bin, the entries that another gradient like this one would make the largest."""
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .compiled import loops_for
+from .scratch import scratch
+from .sparse import Sparse
+from .threads import spread, stretches
 
-def selected(total: Tensor, gradient: Tensor, bin_size: int, factor: float) -> Tensor:
-    """A tensor like the total, zero but for the selected entries, which have their sign and one size.
+USUAL = 8  # one in so many entries is selected at most, but for the first steps
 
-    That size is the mean over the bins of the largest in each. If anything is not finite, nothing here is.
+
+def add_and_select(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: float) -> Tensor | Sparse:
+    """Write x + rest into `out`; returns its entries that are selected, with their sign and one size.
+
+    Selected is what would be as large as the largest of its bin, if x counted `factor` times. The size is the mean over
+    the bins of the largest in each. If anything is not finite, neither is what is returned.
     """
-    flat, again = total.flatten(), gradient.flatten().to(total.dtype)
+    x = x.contiguous()
+    loops = loops_for(x, rest, out)
+    if loops is None or x.numel() == 0:
+        return _plain(x, rest, out, bin_size, factor)
+    xs, rests, outs = (tensor.view(-1).numpy() for tensor in (x, rest, out))
+    largest = np.empty(-(-x.numel() // bin_size), np.float32)
+
+    cut = stretches(x.numel(), bin_size)
+    room = x.numel() // USUAL
+    places = scratch("places", len(cut) * room, np.int64)
+
+    def select(start: int, stop: int) -> NDArray[np.int64]:
+        first = [begin for begin, _ in cut].index(start) * room
+        part, of_bins = slice(start, stop), slice(start // bin_size, -(-stop // bin_size))
+        given = xs[part], rests[part], outs[part], bin_size, np.float32(factor - 1), start, largest[of_bins]
+        where = places[first : first + room]
+        count = loops.add_and_reach(*given, where)
+        if count > room:
+            where = np.empty(count, np.int64)
+            loops.add_and_reach(*given, where)
+        return where[:count]
+
+    where = np.concatenate(spread(select, x.numel(), bin_size))
+    size = _mean(torch.from_numpy(largest))
+    if not size.isfinite():
+        return torch.full_like(out, torch.nan)
+    values = torch.empty(len(where))
+    count = loops.mark(outs, np.float32(size.item()), where, values.numpy()) if size > 0 else 0
+    return Sparse(values[:count], torch.from_numpy(where)[:count], out)
+
+
+def _plain(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: float) -> Tensor | Sparse:
+    flat, again = torch.add(x, rest, out=out).view(-1), x.flatten().to(out.dtype)
+    if flat.numel() == 0:
+        return Sparse(flat, torch.empty(0, dtype=torch.int64, device=flat.device), out)
     bins = -(-flat.numel() // bin_size)
     largest = _in_bins(flat.abs(), bins, bin_size).amax(1)
-    # One after the other and in 64 bits, so that the mean is the same however it is computed.
-    scale = (largest.double().cumsum(0)[-1] / bins).to(total.dtype)
-    if not scale.isfinite():
-        return torch.full_like(total, torch.nan)
-    reach = torch.add(flat, again, alpha=factor - 1).abs_()
-    large = (_in_bins(reach, bins, bin_size) >= largest[:, None]).view(-1)[: flat.numel()]
+    size = _mean(largest)
+    if not size.isfinite():
+        return torch.full_like(out, torch.nan)
+    reach = flat + again * (factor - 1)  # in two steps, as `alpha` of torch.add would round once in some entries only
+    large = (_in_bins(reach.abs(), bins, bin_size) >= largest[:, None]).view(-1)[: flat.numel()]
     # Nothing is sent from bins of zeros, where everything is as large as the largest.
-    return (flat.sign() * large * scale).view(total.shape)
+    marks = flat.sign() * large * size
+    where = marks.nonzero().squeeze(1)
+    return Sparse(marks[where], where, out)
+
+
+def _mean(largest: Tensor) -> Tensor:
+    # One after the other and in 64 bits, so that it is the same however it is computed.
+    return (largest.double().cumsum(0)[-1] / len(largest)).to(largest.dtype)
 
 
 def _in_bins(flat: Tensor, bins: int, bin_size: int) -> Tensor:

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..lazy import Lazy, Rest
 from .compiled import array, loops_for
 
 FEW = 8  # rows of a factor up to which going through them one by one beats the math libraries
@@ -39,19 +40,13 @@ def sums(weights: Tensor, matrix: Tensor) -> Tensor:
     return out
 
 
-class Product:
+class Product(Lazy):
     """A matrix that is not written out yet: the sum over i of left[i] (a column) times right[i] (a row)."""
 
     def __init__(self, left: Tensor, right: Tensor, like: Tensor) -> None:
         self.left, self.right = left, right
-        self.shape, self.dtype = like.shape, like.dtype
+        self.shape, self.dtype, self.device = like.shape, like.dtype, left.device
         self.few = left.shape[0] <= FEW
-
-    def dense(self) -> Tensor:
-        """The tensor that it stands for."""
-        product = torch.empty(self.shape, dtype=self.dtype, device=self.left.device)
-        self.copy_to(product)
-        return product
 
     def copy_to(self, target: Tensor) -> None:
         """Write it into a tensor of its shape."""
@@ -65,6 +60,9 @@ class Product:
                 matrix += column.unsqueeze(1) * row  # addcmul_ would round once where the loops round twice
         else:
             target.copy_((aligned(self.left).T @ aligned(self.right)).view(self.shape))
+
+    def rest_of(self, total: Tensor) -> Rest:
+        return Rest(total, self)
 
     def add_rest(self, x: Tensor, decay: float, total: Tensor, out: Tensor) -> None:
         """Write x + decay * (total - itself), each of them a tensor of its shape."""

@@ -23,13 +23,16 @@ def spread(loop: Callable[[int, int], Result], size: int, multiple: int = 1) -> 
     Returns what each returned, in their order. How many stretches there are depends on the machine: what comes of them
     together must not.
     """
+    first, *others = stretches(size, multiple)
+    started = [_pool().submit(loop, *stretch) for stretch in others]
+    return [loop(*first), *(other.result() for other in started)]
+
+
+def stretches(size: int, multiple: int = 1) -> list[tuple[int, int]]:
+    """Where each of them starts and stops."""
     threads = max(1, min(torch.get_num_threads(), size // LEAST))
-    length = -(-size // (threads * multiple)) * multiple
-    starts = range(0, size, length) if size else range(1)
-    if len(starts) == 1:
-        return [loop(0, size)]
-    others = [_pool().submit(loop, start, min(start + length, size)) for start in starts[1:]]
-    return [loop(0, length), *(other.result() for other in others)]
+    length = max(1, -(-size // (threads * multiple)) * multiple)
+    return [(start, min(start + length, size)) for start in range(0, size, length)] or [(0, 0)]
 
 
 @cache

@@ -130,7 +130,7 @@ class Talks:
             return self._say_shards(message, into.sealed, way)
         reply, nbytes = _alone(message)
         if codec.linear and message.source is None and message.target is None:
-            signal = codec.encode((message.tensor,), message.seed)[0]
+            signal = codec.encode((thinwire.dense(message.tensor),), message.seed)[0]
             into.summed[signal.dtype] += signal.numel()
         else:
             into.sealed[way] += nbytes
@@ -144,21 +144,22 @@ class Talks:
     ) -> thinwire.Reply[Tensor]:
         """A few shards stand for all: their sizes are equal, or vary with the values."""
         self.in_shards = True
-        flat = message.tensor.flatten()
+        whole = thinwire.dense(message.tensor)
+        flat = whole.flatten()
         size = -(-flat.numel() // self.ranks)
         shards = pad(flat, (0, size * self.ranks - flat.numel())).view(self.ranks, -1)
         count = min(self.ranks, SAMPLES) if way.varies else 1
         chosen = [shards[i * self.ranks // count] for i in range(count)]
         said = [_alone(message._replace(tensor=shard, target=None)) for shard in chosen]
         sealed[way] += mean(nbytes for _, nbytes in said)
-        return thinwire.Reply(said[0][0].reduced, message.tensor)
+        return thinwire.Reply(said[0][0].reduced, whole)
 
 
 def _alone(message: thinwire.Message) -> tuple[thinwire.Reply[Tensor], int]:
     """Say a message in a world of one: what comes back, and its size."""
 
     def conversation() -> Generator[thinwire.Message, thinwire.Reply[Tensor], thinwire.Reply[Tensor]]:
-        return (yield message._replace(source=0, target=None))  # by name: so it is sealed, linear or not
+        return (yield message._replace(source=0, target=None, lazy=False))  # by name: so it is sealed, linear or not
 
     sender = thinwire.Simulated(1)
     ((reply,),) = sender.run([thinwire.together([(thinwire.world(1), conversation())])])

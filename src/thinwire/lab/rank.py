@@ -18,7 +18,7 @@ import thinwire
 from thinwire.lab import links
 from thinwire.lab.learner import Learner, Task, task_of
 from thinwire.lab.plan import Plan
-from thinwire.lab.record import Clock, Record, kinds_of, told_warnings
+from thinwire.lab.record import Clock, Record, told_warnings
 from thinwire.lab.runs import Run
 
 TOLD = "thinwire-event "  # on standard output, before what is meant for the parent
@@ -78,31 +78,35 @@ def train(plan: Plan, task: Task, tell: Tell) -> Run | None:
             handle = thinwire.attach(model, plan.method)
         except ValueError as error:
             raise AttachError(str(error)) from None
-        record, told = Record(plan, task), 0.0
+        record, replica, told = Record(plan, task), thinwire.replica_of(learner.model), 0.0
         dist.barrier()
         wire = links.counters() if links.inside() else None
-        cpu, clock = time.thread_time(), Clock()
+        clock = Clock()
         for step in range(1, task.steps + 1):
             loss = learner.backward(model)
+            if record.is_due(ahead=1):
+                clock.stop()  # on all ranks, each for itself: no rank waits for what another one looks at
+                record.layers.weigh(replica.parameters)
+                clock.go_on()
             learner.update()
             record.step(loss, handle.meter, clock.read())
             if record.is_due():
                 dist.barrier()  # the clock goes on until the last rank has made the step
                 clock.stop()
-                evaluating = time.thread_time()
                 if rank == 0:
+                    record.layers.note(handle.layers())
                     tell(step=step, **record.evaluate(learner))
                 dist.barrier()
-                cpu += time.thread_time() - evaluating
                 clock.go_on()
             if rank == 0 and (time.monotonic() - told > TELL_EVERY or step == task.steps):
                 told = time.monotonic()
                 tell(step=step, loss=float(loss), payload_bytes=handle.meter.payload_bytes, seconds=clock.read())
-        compute = time.thread_time() - cpu
+        compute = clock.computed()
         # What a link carries goes by the busier direction, as in the meter.
         carried = max(after - before for before, after in zip(wire, links.counters(), strict=True)) if wire else None
         handle.detach()
-    mine = {"meter": handle.meter.as_dict(prefix=""), "wire": carried, "compute": compute, "total": record.seconds[-1]}
+    counted = {"meter": handle.meter.as_dict(prefix=""), "said": handle.meter.said, "wire": carried}
+    mine = counted | {"compute": compute, "total": record.seconds[-1]}
     everyone: list[dict[str, Any]] = [{} for _ in range(plan.ranks)]
     dist.all_gather_object(everyone, mine)
     losses = torch.stack(record.losses)
@@ -117,7 +121,7 @@ def train(plan: Plan, task: Task, tell: Tell) -> Run | None:
         total=max(counted["total"] for counted in everyone),
         compute=busiest["compute"],
         wire=busiest["wire"],
-        kinds=kinds_of(learner, plan),
+        said=busiest["said"],
         warned=warned,
     )
 

@@ -5,7 +5,6 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -13,11 +12,11 @@ from torch import Tensor
 
 import thinwire
 from thinwire.lab import machine
+from thinwire.lab.layers import Layers
 from thinwire.lab.learner import Learner, Task
 from thinwire.lab.links import Link
 from thinwire.lab.plan import Plan
 from thinwire.lab.runs import Run
-from thinwire.lab.sizes import STEPS, Sizer, gradients_of
 from thinwire.lab.workloads.own import digest
 
 OURS = Path(__file__).parents[1]
@@ -28,16 +27,21 @@ class Clock:
     """Seconds of training; stands still while a model is evaluated."""
 
     def __init__(self) -> None:
-        self._seconds, self._since = 0.0, time.perf_counter()
+        self._seconds, self._computed = 0.0, 0.0
+        self.go_on()
 
     def read(self) -> float:
         return self._seconds + time.perf_counter() - self._since
 
+    def computed(self) -> float:
+        """Those that this thread was at work in."""
+        return self._computed + time.thread_time() - self._at_work_since
+
     def stop(self) -> None:
-        self._seconds = self.read()
+        self._seconds, self._computed = self.read(), self.computed()
 
     def go_on(self) -> None:
-        self._since = time.perf_counter()
+        self._since, self._at_work_since = time.perf_counter(), time.thread_time()
 
 
 class Record:
@@ -50,6 +54,7 @@ class Record:
         self.link: list[int] = []
         self.seconds: list[float] = []
         self.evaluations: list[dict[str, float]] = []
+        self.layers = Layers()
         count = min(plan.evaluations, task.steps)
         self._due = {round((i + 1) * task.steps / count) for i in range(count)}
 
@@ -59,9 +64,9 @@ class Record:
         self.link.append(meter.link_bytes)
         self.seconds.append(seconds)
 
-    def is_due(self) -> bool:
-        """Whether the model is to be evaluated now."""
-        return len(self.losses) in self._due
+    def is_due(self, ahead: int = 0) -> bool:
+        """Whether the model is to be evaluated now, or so many steps later."""
+        return len(self.losses) + ahead in self._due
 
     def evaluate(self, learner: Learner) -> dict[str, float]:
         """Judge the model with all cores, as no rank has anything else to do meanwhile."""
@@ -81,7 +86,7 @@ class Record:
         total: float,
         compute: float,
         wire: int | None,
-        kinds: dict[str, dict[str, float]],
+        said: dict[str, int],
         warned: list[str],
     ) -> Run:
         """The run: the mean losses over the ranks, the counts of the rank whose link carried most, the longest time."""
@@ -116,7 +121,8 @@ class Record:
                 for noted in self.evaluations
                 for step in [int(noted["step"])]
             ],
-            kinds=kinds,
+            kinds=self.layers.kinds(said, self.task.steps),
+            layers=self.layers.told(),
             parameters=sum(p.numel() for p in workload.model().parameters()),
             batch=self.task.batch * plan.ranks,
             budget=plan.budget,
@@ -166,11 +172,3 @@ def _tell(warning: warnings.WarningMessage, told: list[str]) -> None:
         print(f"{warning.filename}:{warning.lineno}: {warning.category.__name__}: {message}", file=sys.stderr)
     elif message not in told:
         told.append(message)
-
-
-def kinds_of(learner: Learner, plan: Plan) -> dict[str, dict[str, float]]:
-    """What the method says of each kind of layer in a step, by saying it once more on a gradient of this task."""
-    learner.backward()
-    replica = thinwire.replica_of(learner.model, size=plan.ranks)
-    sizes = Sizer(replica, [gradients_of(replica)], plan.ranks, STEPS).measure(plan.method)
-    return {kind: asdict(size) for kind, size in sizes.items()}

@@ -32,9 +32,10 @@ class Run:
     better: str = "higher"  # or "lower"
     link: str | None = None  # the link between the ranks, if not the machine's own
     modelled: bool = False  # the time on the link was computed from bytes, not measured
-    kinds: dict[str, dict[str, float]] = field(
-        default_factory=dict
-    )  # per kind of layer: tensors, elements, bytes a step
+    # Per kind of layer: tensors, elements, bytes a step.
+    kinds: dict[str, dict[str, float]] = field(default_factory=dict)
+    # Per layer: name, kind, elements; at each evaluation, bytes so far and norms (see docs/lab.md).
+    layers: list[dict[str, Any]] = field(default_factory=list)
     parameters: int = 0
     batch: int = 0  # examples a step, over all ranks
     budget: str = ""

@@ -14,7 +14,7 @@ import thinwire
 from thinwire.lab import machine
 from thinwire.lab.learner import Learner, Task, task_of
 from thinwire.lab.plan import Plan
-from thinwire.lab.record import Record, kinds_of, told_warnings
+from thinwire.lab.record import Record, told_warnings
 from thinwire.lab.runs import Run
 
 Result = TypeVar("Result")
@@ -54,11 +54,14 @@ def train(plan: Plan, task: Task, tell: Callable[..., None]) -> Run:
             for step in range(1, task.steps + 1):
                 losses, forth = crew.backward()
                 exchange.run()
+                if record.is_due(ahead=1):
+                    record.layers.weigh(exchange.replicas[0].parameters)
                 back = crew.update()
                 compute += max(a + b for a, b in zip(forth, back, strict=True))
                 own = compute + exchange.coding_seconds()
                 record.step(torch.stack(losses).mean(), exchange.sender.meters[0], own)
                 if record.is_due():
+                    record.layers.note(exchange.layers())
                     tell(step=step, **record.evaluate(crew.learners[0]))
                 tell(step=step, loss=float(record.losses[-1]), payload_bytes=record.payload[-1], seconds=own)
     meter = max(exchange.sender.meters, key=lambda counted: counted.link_bytes)
@@ -69,7 +72,7 @@ def train(plan: Plan, task: Task, tell: Callable[..., None]) -> Run:
         total=own,
         compute=compute,
         wire=None,
-        kinds=kinds_of(crew.learners[0], plan),
+        said=meter.said,
         warned=warned,
     )
 
@@ -149,6 +152,11 @@ class Exchange:
         for replica, said in zip(self.replicas, gradients, strict=True):
             for name, parameter in replica.parameters.items():
                 parameter.grad = said[name]
+
+    def layers(self) -> dict[str, thinwire.Layer]:
+        """What rank 0 has said of each layer, and how much it has not."""
+        meter = self.sender.meters[0]
+        return self.strategy.layers(self.replicas[0], self.states[0], meter.dense_bytes, meter.said)
 
     def coding_seconds(self) -> float:
         """What the rank that took longest spent on encoding and decoding."""

@@ -14,7 +14,6 @@ DISTINCT = 4  # ranks with gradients of their own; further ranks repeat them, as
 BUCKET_BYTES = 100 * 2**20  # of gradients that are exchanged together, over all ranks: they share this memory
 STEPS = 2  # to measure over: a method may say something else in every second step
 LINKS = {"10 Mbit/s": 10e6, "100 Mbit/s": 100e6, "1 Gbit/s": 1e9, "10 Gbit/s": 10e9}  # bits a second
-FUSED = "small ones"  # the kind of tensors that share a conversation
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class Sizer:
             raise ValueError(f"{strategy!r} does not exchange gradients in every step, so it has no size per step")
         kinds: dict[str, list[thinwire.Unit]] = defaultdict(list)
         for unit in strategy.units(self.replica):
-            kinds[self.replica.kinds[unit.names[0]] if len(unit.names) == 1 else FUSED].append(unit)
+            kinds[unit.kind(self.replica)].append(unit)
         return {kind: self._measure(strategy, units) for kind, units in kinds.items()}
 
     def _measure(self, strategy: thinwire.DataParallel, units: list[thinwire.Unit]) -> Size:

@@ -5,6 +5,7 @@ from .after import After
 from .average import Average, as_reducer
 from .choose import Choose, When
 from .feedback import Feedback
+from .momentum import Momentum
 from .power_iteration import PowerIteration
 from .power_sgd import PowerSGD
 from .server import Server
@@ -16,6 +17,7 @@ __all__ = [
     "Average",
     "Choose",
     "Feedback",
+    "Momentum",
     "PowerIteration",
     "PowerSGD",
     "Server",

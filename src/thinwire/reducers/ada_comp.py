@@ -7,7 +7,8 @@ from torch import Tensor
 
 from ..codecs import BinMarks, Marks
 from ..core import Codec, Conversation, Message, Parameter, Reducer
-from ..kernels.bins import selected
+from ..kernels.bins import add_and_select
+from ..lazy import left_after
 from ..precision import working
 from ..states import Spare
 from .average import STRIDE, Average
@@ -63,7 +64,11 @@ class AdaComp(Reducer):
         return AdaCompState(residual, seed, Spare())
 
     def reduce(self, x: Tensor, state: AdaCompState) -> Conversation:
-        total = torch.add(x, state.residual, out=state.spare.like(state.residual))
-        said = selected(total, x, self.bin_size or BINS["dense"], self.factor)
-        reply = yield Message(said, self.codec, state.seed)
-        return reply, AdaCompState(total.sub_(reply.sent), state.seed + STRIDE, Spare(state.residual))
+        total = state.spare.like(state.residual)
+        said = add_and_select(x, state.residual, total, self.bin_size or BINS["dense"], self.factor)
+        reply = yield Message(said, self.codec, state.seed, lazy=True)
+        left = left_after(total, reply.sent).dense()
+        return reply, AdaCompState(left, state.seed + STRIDE, Spare(state.residual))
+
+    def unsaid(self, state: AdaCompState) -> Tensor:
+        return state.residual

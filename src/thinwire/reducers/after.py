@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from ..core import Codec, Conversation, Parameter, Reducer
+from ..lazy import Rest
 from .average import Average, as_reducer
 
 
@@ -43,3 +44,8 @@ class After(Reducer):
             return reply, state._replace(step=state.step + 1, first=first)
         reply, then = yield from as_reducer(self.then).reduce(x, state.then)
         return reply, state._replace(then=then)
+
+    def unsaid(self, state: AfterState) -> Tensor | Rest | None:
+        if state.step < self.steps:
+            return as_reducer(self.first).unsaid(state.first)
+        return as_reducer(self.then).unsaid(state.then)

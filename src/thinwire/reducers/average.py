@@ -4,6 +4,7 @@ from torch import Tensor
 
 from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Reducer
+from ..lazy import Lazy
 
 STRIDE = 1_000_003  # between the seeds of one tensor's messages; tensors start from seeds next to each other
 
@@ -26,7 +27,11 @@ class Average(Reducer):
         return seed
 
     def reduce(self, x: Tensor, state: int) -> Conversation:
-        reply = yield Message(x, self.codec, seed=state)
+        return (yield from self.converse(x, state))
+
+    def converse(self, x: Tensor | Lazy, state: int) -> Conversation:
+        """As reduce, of a tensor that may not be written out."""
+        reply = yield Message(x, self.codec, seed=state, lazy=True)
         return reply, state + STRIDE
 
 

@@ -43,7 +43,15 @@ class Feedback(Reducer):
         return FeedbackState(Rest(residual), as_reducer(self.inner).init(residual, seed), Spare())
 
     def reduce(self, x: Tensor, state: FeedbackState) -> Conversation:
-        before = state.residual.total
-        total = state.residual.added_to(x, self.decay, out=state.spare.like(before))
-        reply, inner = yield from as_reducer(self.inner).reduce(total, state.inner)
-        return reply, FeedbackState(left_after(total, reply.sent), inner, Spare(before))
+        inner, before = as_reducer(self.inner), state.residual.total
+        total = state.spare.like(before)
+        if isinstance(inner, Average):  # one pass for adding and for picking what to say
+            said = inner.codec.pick(x, state.residual, self.decay, total)
+            reply, next_inner = yield from inner.converse(said, state.inner)
+        else:
+            state.residual.added_to(x, self.decay, total)
+            reply, next_inner = yield from inner.reduce(total, state.inner)
+        return reply, FeedbackState(left_after(total, reply.sent), next_inner, Spare(before))
+
+    def unsaid(self, state: FeedbackState) -> Rest:
+        return state.residual

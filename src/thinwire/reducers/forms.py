@@ -10,6 +10,7 @@ from .after import After
 from .average import Average
 from .choose import Choose, When
 from .feedback import Feedback
+from .momentum import Momentum
 from .sharded import Sharded
 
 Kind = TypeVar("Kind", bound=Described)
@@ -38,7 +39,7 @@ def settled(method: Kind) -> Kind:
     def rule(what: Any) -> Any:
         while isinstance(what, After):
             what = what.then
-        return what
+        return replace(what, ramp_steps=0) if isinstance(what, Momentum) else what
 
     rewritten: Kind = _rewritten(method, rule)
     return rewritten

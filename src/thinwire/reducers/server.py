@@ -42,3 +42,6 @@ class Server(Reducer):
         answer = yield Message(total, self.down, state.seed, source=self.at)
         reply = Reply(answer.reduced.to(x.dtype), heard.sent)
         return reply, ServerState(total - answer.sent, state.seed + STRIDE)
+
+    def unsaid(self, state: ServerState) -> Tensor:
+        return state.residual

@@ -31,3 +31,6 @@ class Sharded(Reducer):
         answer = yield Message(total, self.down, state.seed, source=EACH)
         agreed = answer.reduced.flatten()[: x.numel()].view(x.shape).to(x.dtype)
         return Reply(agreed, heard.sent), ServerState(total - answer.sent, state.seed + STRIDE)
+
+    def unsaid(self, state: ServerState) -> Tensor:
+        return state.residual

@@ -1,7 +1,6 @@
 from collections import defaultdict
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, NamedTuple
 
 import torch
@@ -19,14 +18,15 @@ from ..core import (
     State,
     Strategy,
     Talk,
-    outline,
     together,
 )
-from ..lazy import Lazy, copy_, dense
+from ..lazy import Lazy, copy_, dense, is_finite, norm, outline
 from ..outcome import Lost, Outcome
-from ..precision import working
 from ..reducers import as_reducer
 from ..topologies import world
+from .layer import Layer
+
+FUSED = "small ones"
 
 
 class Unit(NamedTuple):
@@ -39,6 +39,10 @@ class Unit(NamedTuple):
     @property
     def key(self) -> str:
         return ",".join(self.names)
+
+    def kind(self, replica: Replica) -> str:
+        """Of its layer; small tensors that share a conversation are a kind of their own."""
+        return replica.kinds[self.names[0]] if len(self.names) == 1 else FUSED
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,7 +62,7 @@ class DataParallel(Strategy):
         reducer = as_reducer(self.reducer)
         groups: dict[Any, list[str]] = defaultdict(list)
         for name, p in replica.parameters.items():
-            suited = reducer.suited(Parameter(name, replica.kinds[name], outline(p)))
+            suited = reducer.suited(Parameter(name, replica.kinds[name], outline(p), replica.size))
             alone = suited.shaped or p.numel() >= self.fuse_below
             groups[suited, p.dtype, p.device, name if alone else None].append(name)
         return tuple(Unit(tuple(names), key[0], seed) for seed, (key, names) in enumerate(groups.items()))
@@ -93,6 +97,25 @@ class DataParallel(Strategy):
         talks = ((world(size), _converse(unit, gradients, state[unit.key])) for unit in units)
         return _outcome(units, (yield from together(talks)), state)
 
+    def layers(
+        self, replica: Replica, state: dict[str, State], dense_bytes: int, said: Mapping[str, int]
+    ) -> dict[str, Layer]:
+        """What came of each unit so far, by its key; the bytes are a meter's."""
+        sizes = {name: p.nbytes for name, p in replica.parameters.items()}
+        whole = sum(sizes.values())
+        layers = {}
+        for unit in self.units(replica):
+            unsaid = unit.reducer.unsaid(state[unit.key])
+            layers[unit.key] = Layer(
+                names=unit.names,
+                kind=unit.kind(replica),
+                elements=sum(replica.parameters[name].numel() for name in unit.names),
+                dense_bytes=dense_bytes * sum(sizes[name] for name in unit.names) // whole,
+                payload_bytes=said.get(unit.key, 0),
+                residual=None if unsaid is None else norm(unsaid),
+            )
+        return layers
+
 
 def _outcome(units: Collection[Unit], outcomes: list[tuple[State, Lost | None]], state: dict[str, State]) -> Outcome:
     states = {unit.key: new for unit, (new, _) in zip(units, outcomes, strict=True)}
@@ -116,9 +139,9 @@ def _converse(
     the reply that they wait for anyway, and all of them go on from the state they had.
     """
     mine = [gradients[name] for name in unit.names]
-    reply, new, said, heard = yield from _watched(unit.reducer.reduce(_flattened(mine), state))
+    reply, new, said, heard = yield from _watched(unit.reducer.reduce(_flattened(mine), state), unit.key)
     if not (said and heard):
-        here = () if said else tuple(n for n in unit.names if not _finite(gradients[n])) or unit.names
+        here = () if said else tuple(n for n in unit.names if not is_finite(gradients[n])) or unit.names
         for gradient in mine:
             gradient.fill_(torch.nan)
         return state, Lost(unit.names, here)
@@ -129,7 +152,7 @@ def _converse(
 
 
 def _watched(
-    conversation: Conversation,
+    conversation: Conversation, about: str
 ) -> Generator[Message, Reply[Tensor], tuple[Reply[Tensor | Lazy], State, bool, bool]]:
     """Hold a conversation; tells also whether all that was said in it, and all that was heard, was finite.
 
@@ -142,18 +165,13 @@ def _watched(
             message = conversation.send(reply)  # type: ignore[arg-type]  # None starts it
         except StopIteration as end:
             return *end.value, said, heard
-        if not _finite(message.tensor):
+        if not is_finite(message.tensor):
             if heard:  # what comes of NaN that was heard is not this rank's own
                 said = False
-            message = message._replace(tensor=torch.full_like(message.tensor, torch.nan))
-        reply = yield message
-        heard = heard and _finite(reply.reduced)
+            message = message._replace(tensor=torch.full_like(dense(message.tensor), torch.nan))
+        reply = yield message._replace(about=about)
+        heard = heard and is_finite(reply.reduced)
 
 
 def _flattened(tensors: list[Tensor]) -> Tensor:
     return tensors[0] if len(tensors) == 1 else torch.cat([x.flatten() for x in tensors])
-
-
-def _finite(x: Tensor) -> bool:
-    # One pass that reads only; a sum that overflows is looked at again.
-    return isfinite(x.sum(dtype=working(x.dtype))) or bool(x.isfinite().all())

@@ -68,7 +68,10 @@ class _Round:
 
     def hold(self) -> Generator[Post, dict[int, Tensor], list[Reply[Tensor]]]:
         start = perf_counter()
-        self.meter.payload_bytes += sum(g.speak() for g in self.summed) + sum(m.speak() for m in self.sealed)
+        for about, nbytes in (said for group in self.summed for said in group.speak()):
+            self.meter.count_said(about, nbytes)
+        for message in self.sealed:
+            self.meter.count_said(message.message.about, message.speak())
         self.meter.encode_seconds += perf_counter() - start
 
         yield from self._say()

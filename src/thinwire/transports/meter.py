@@ -1,6 +1,7 @@
 """What was said, what it cost: in bytes of buffers that were sent, and in seconds."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 
 
 @dataclass
@@ -17,6 +18,7 @@ class Meter:
     exchange_seconds: float = 0.0  # waiting for the peers and the wire
     decode_seconds: float = 0.0
     skipped: int = 0  # messages dropped because a gradient was not finite
+    said: dict[str, int] = field(default_factory=dict)  # the payload's bytes, by what messages were about
 
     @property
     def ratio(self) -> float:
@@ -24,19 +26,28 @@ class Meter:
         return self.dense_bytes / self.payload_bytes if self.payload_bytes else 1.0
 
     def as_dict(self, prefix: str = "thinwire/") -> dict[str, float]:
-        """Flat numbers, as loggers take them."""
-        numbers = {prefix + field.name: getattr(self, field.name) for field in fields(self)}
-        return numbers | {prefix + "ratio": self.ratio}
+        """Flat numbers, as loggers take them: all but what was `said` about each layer."""
+        return {prefix + name: getattr(self, name) for name in (*_numbers(), "ratio")}
 
-    def load(self, numbers: dict[str, float]) -> None:
-        """Go on counting from what `as_dict(prefix="")` gave."""
-        missing = {field.name for field in fields(self)} - numbers.keys()
+    def load(self, numbers: Mapping[str, float], said: Mapping[str, int]) -> None:
+        """Go on counting from what `as_dict(prefix="")` and `said` gave."""
+        missing = set(_numbers()) - numbers.keys()
         if missing:
             raise ValueError(f"the meter's {', '.join(sorted(missing))} cannot be gone on from")
-        for field in fields(self):
-            setattr(self, field.name, numbers[field.name])
+        for name in _numbers():
+            setattr(self, name, numbers[name])
+        self.said = dict(said)
+
+    def count_said(self, about: str, nbytes: int) -> None:
+        """Note a message that this rank has encoded."""
+        self.payload_bytes += nbytes
+        self.said[about] = self.said.get(about, 0) + nbytes
 
     def count_dense(self, nbytes: int, ranks: int) -> None:
         """Note gradients that are about to be exchanged by some method."""
         self.dense_bytes += nbytes
         self.dense_link_bytes += 2 * (ranks - 1) * nbytes // ranks
+
+
+def _numbers() -> list[str]:
+    return [field.name for field in fields(Meter) if field.name != "said"]

@@ -9,6 +9,7 @@ from torch.nn.functional import pad
 
 from .. import payload
 from ..core import EACH, Envelope, Reply
+from ..lazy import Lazy, WeightedSum, dense, outline
 from .summed import weighted_sum
 
 
@@ -27,9 +28,10 @@ class Sealed:
         self.speakers = {r for r in speakers if r != rank} if self.hears else set()
         self.listeners = everyone if target in (None, EACH) else [r for r in everyone if r == target]
         # What one rank says to another stands for: the tensor, or a shard of it.
-        self.like = self.message.tensor
+        self.whole = outline(self.message.tensor)
+        self.like = self.whole
         if target == EACH:
-            self.like = self.like.new_empty(-(-self.like.numel() // size))
+            self.like = self.whole.new_empty(-(-self.whole.numel() // size))
         self.heard_bytes = payload.sealed_bytes(self.message.codec, self.like)
         self.most_bytes = payload.most_bytes(self.like)
 
@@ -38,7 +40,7 @@ class Sealed:
         if not self.speaks:
             return 0
         if self.message.target == EACH:
-            flat = self.message.tensor.flatten()
+            flat = dense(self.message.tensor).flatten()
             whole = pad(flat, (0, self.like.numel() * self.size - flat.numel()))
             said = [self._encode(shard) for shard in whole.view(self.size, -1)]
             self.said = {r: said[r] for r in self.listeners}
@@ -49,45 +51,51 @@ class Sealed:
         self.mine = [buffer]
         return buffer.nbytes
 
-    def reply(self, shared: dict[Any, Tensor]) -> Reply[Tensor]:
+    def reply(self, shared: dict[Any, Any]) -> Reply[Any]:
+        reply = self._reply(shared)
+        return reply if self.message.lazy else Reply(dense(reply.reduced), dense(reply.sent))
+
+    def _reply(self, shared: dict[Any, Any]) -> Reply[Tensor | Lazy]:
         sent = self._sent()
         source, target = self.message.source, self.message.target
         if not self.hears:
-            return Reply(_zeros(self.like), sent)
+            return Reply(self._zeros(self.like), sent)
         if target is not None:  # a sum that only this rank hears
             own = self._decode(self.mine[self.rank if target == EACH else 0])
-            return Reply(self._weighted(self._all(own)), sent)
+            return Reply(self._weighted(own), sent)
         key = ("sealed", self.index)
         if key not in shared:
             if source is None:
-                shared[key] = self._weighted(self._all(sent))
+                shared[key] = self._weighted(sent)
             elif source == EACH:
-                shared[key] = torch.stack(list(self._all(sent)))
+                shared[key] = torch.stack([dense(x) for x in self._all(sent)])
             else:
                 shared[key] = sent if self.speaks else self._decode(self.heard[source])
         return Reply(shared[key], sent)
 
-    def _all(self, own: Tensor) -> Iterable[Tensor]:
+    def _all(self, own: Tensor | Lazy) -> Iterable[Tensor | Lazy]:
         """What every rank said, in the order of the ranks, decoded as it is asked for."""
         return (own if r == self.rank else self._decode(self.heard[r]) for r in range(self.size))
 
-    def _weighted(self, tensors: Iterable[Tensor]) -> Tensor:
-        return weighted_sum(tensors, [weight for _, weight in self.peers.weights]).to(self.like.dtype)
+    def _weighted(self, own: Tensor | Lazy) -> Tensor | Lazy:
+        weights = [weight for _, weight in self.peers.weights]
+        if isinstance(own, Lazy) and own.sparse:
+            return WeightedSum([term for term in self._all(own) if isinstance(term, Lazy)], weights)
+        return weighted_sum(self._all(own), weights).to(self.like.dtype)
 
-    def _sent(self) -> Tensor:
+    def _sent(self) -> Tensor | Lazy:
         if not self.speaks:
-            return _zeros(self.message.tensor)
+            return self._zeros(self.whole)
         if self.message.target != EACH:
             return self._decode(self.mine[0])
-        whole = torch.cat([self._decode(shard) for shard in self.mine])
-        return whole[: self.message.tensor.numel()].view(self.message.tensor.shape)
+        whole = torch.cat([dense(self._decode(shard)) for shard in self.mine])
+        return whole[: self.whole.numel()].view(self.whole.shape)
 
-    def _encode(self, x: Tensor) -> Tensor:
+    def _encode(self, x: Tensor | Lazy) -> Tensor:
         return payload.encode(x, self.message.codec, self.message.seed)
 
-    def _decode(self, buffer: Tensor) -> Tensor:
-        return payload.decode(buffer, self.message.codec, self.message.seed, self.like)
+    def _decode(self, buffer: Tensor) -> Tensor | Lazy:
+        return payload.decode_lazy(buffer, self.message.codec, self.message.seed, self.like)
 
-
-def _zeros(like: Tensor) -> Tensor:
-    return like.new_zeros(()).expand(like.shape)
+    def _zeros(self, like: Tensor) -> Tensor:
+        return torch.zeros((), dtype=like.dtype, device=self.message.tensor.device).expand(like.shape)

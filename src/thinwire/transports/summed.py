@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..core import Envelope, Message, Parts, Reply
+from ..lazy import Lazy, dense
 from ..precision import working
 
 
@@ -31,15 +32,16 @@ class Summed:
     def grouped(cls, envelopes: Iterable[tuple[int, Envelope]], rank: int, size: int) -> list["Summed"]:
         groups: dict[Any, dict[int, tuple[Message, Parts]]] = defaultdict(dict)
         for i, (peers, message) in envelopes:
-            parts = message.codec.encode((message.tensor,), message.seed)
+            parts = message.codec.encode((dense(message.tensor),), message.seed)
             assert all(part.is_meta for part in parts[1:]), "a linear codec has no side information but outlines"
             groups[tuple(weight for _, weight in peers.weights), parts[0].dtype][i] = (message, parts)
         # The widest numbers first, so that every group's shard is aligned in the buffer it travels in.
         ordered = sorted(groups.items(), key=lambda group: -group[0][1].itemsize)
         return [cls(weights, messages, rank) for (weights, _), messages in ordered]
 
-    def speak(self) -> int:
-        return self.signal.nbytes
+    def speak(self) -> list[tuple[str, int]]:
+        """How many bytes this rank says, about what."""
+        return [(message.about, signal.nbytes) for message, (signal, *_) in self.messages.values()]
 
     def signal_shard(self, rank: int) -> Tensor:
         return _bytes_of_shard(self.signal, rank, self.shard_size)
@@ -70,7 +72,7 @@ class Summed:
         return replies
 
 
-def weighted_sum(tensors: Iterable[Tensor], weights: Sequence[float]) -> Tensor:
+def weighted_sum(tensors: Iterable[Tensor | Lazy], weights: Sequence[float]) -> Tensor:
     """The sum in the given order, in at least 32 bits.
 
     Multiplications and additions stay apart: joined in one instruction they would round differently, and not every
@@ -79,9 +81,13 @@ def weighted_sum(tensors: Iterable[Tensor], weights: Sequence[float]) -> Tensor:
     total: Tensor | None = None
     equal = len(set(weights)) == 1
     for tensor, weight in zip(tensors, weights, strict=True):
-        term = tensor if equal else tensor.to(working(tensor.dtype)) * weight
+        if total is not None and isinstance(tensor, Lazy):
+            tensor.add_to(total, None if equal else weight)
+            continue
+        written = dense(tensor)
+        term = written if equal else written.to(working(written.dtype)) * weight
         if total is None:
-            total = term.to(working(term.dtype), copy=equal)
+            total = term.to(working(term.dtype), copy=equal and written is tensor)
         else:
             total.add_(term)
     assert total is not None, "a sum has at least one term"

@@ -50,5 +50,7 @@ def layer_kinds(section: Section, looks: dict[str, Look]) -> Plot:
             at += share
         pieces.append(rows.figure(units.human(sum(told.values())), scale.end, row))
         drawn.append(rows.row(label, row, looks, scale, pieces))
-    note = "At the end of each bar: the payload of one rank in a step, measured on a gradient at the end of training."
+    note = "At the end of each bar: the payload of one rank in a step"
+    # Runs that do not tell of their layers come from a version that measured this once, after the training.
+    note += ", over the whole run." if any(run.layers for run in section.runs) else ", measured once at the end."
     return Plot("kinds", title, rows.picture(drawn, len(sizes), title), note, tuple(colours.items()))

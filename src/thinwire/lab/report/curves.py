@@ -6,7 +6,7 @@ from math import isfinite
 from statistics import mean
 
 from thinwire.lab.report import svg, units
-from thinwire.lab.report.summary import Entry, Section
+from thinwire.lab.report.summary import Section
 from thinwire.lab.report.svg import Point
 from thinwire.lab.runs import Run
 
@@ -17,7 +17,7 @@ Track = dict[float, Point]  # by step
 class Curve:
     """One method's line, and the lines of its seeds."""
 
-    entry: Entry
+    label: str
     mean: list[Point]
     seeds: list[list[Point]]
 
@@ -53,7 +53,7 @@ def _curves(section: Section, track: Callable[[Run], Track]) -> list[Curve]:
     for entry in section.entries:
         tracks = [track(run) for run in entry.runs]
         seeds = [list(one.values()) for one in tracks] if len(tracks) > 1 else []
-        curves.append(Curve(entry, averaged(tracks), seeds))
+        curves.append(Curve(entry.label, averaged(tracks), seeds))
     return curves
 
 

@@ -33,8 +33,8 @@ def draw(section: Section, looks: dict[str, Look], path: Path) -> None:
     find = curves.metrics if evaluated else curves.losses
     figure, panels = pyplot.subplots(1, 2, figsize=(10, 4.6), dpi=200, sharey=True, layout="constrained")
     for panel, against in zip(panels, ("seconds", "payload_bytes"), strict=True):
-        for curve in find(section, against):
-            _plot(panel, curve, looks[curve.entry.label])
+        for entry, curve in zip(section.entries, find(section, against), strict=True):
+            _plot(panel, entry, curve, looks[entry.label])
         panel.grid(alpha=0.25, linewidth=0.5)
         panel.spines[["top", "right"]].set_visible(False)
     time, nbytes = panels
@@ -58,13 +58,13 @@ def draw(section: Section, looks: dict[str, Look], path: Path) -> None:
     pyplot.close(figure)
 
 
-def _plot(panel: Any, curve: Curve, look: Look) -> None:
+def _plot(panel: Any, entry: Entry, curve: Curve, look: Look) -> None:
     style: Any = (0, tuple(map(int, look.dash.split()))) if look.dash else "-"
     for seed in curve.seeds:
         panel.plot(*zip(*seed, strict=True), color=look.printed, linewidth=0.6, alpha=0.25)
-    width = 2.4 if curve.entry.is_dense else 1.8
+    width = 2.4 if entry.is_dense else 1.8
     panel.plot(
-        *zip(*curve.mean, strict=True), color=look.printed, linewidth=width, linestyle=style, label=_label(curve.entry)
+        *zip(*curve.mean, strict=True), color=look.printed, linewidth=width, linestyle=style, label=_label(entry)
     )
 
 

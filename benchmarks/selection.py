@@ -1,0 +1,128 @@
+"""Selecting entries with error feedback, of 25 million, against copying the gradient once.
+
+A step is all that a rank does by itself: it adds what was left unsaid, selects, packs what it says, and remembers the
+rest. Beside it, the plain torch operations that the compiled loops are compared with in the tests.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from benchmarks.rows import Row, at_least, at_most
+from benchmarks.timing import interleaved
+from thinwire import AdaComp, Feedback, Reducer, Reply, TopK, payload
+from thinwire.kernels import bins, top_k
+from thinwire.lazy import Rest, left_after
+
+SIZE = 25_000_000
+RATIO = 0.01
+COUNT = int(RATIO * SIZE)
+TOP_K_BARS, ADA_COMP_BARS = {1: 2.5, 2: 3.0}, {1: 3.0, 2: 3.5}  # at most so many copies, by threads
+ADVERSARIAL_BAR = 6.0
+FASTER_THAN_TORCH, FASTER_THAN_TWIN = 15.0, 5.0
+
+
+def run(repeats: int = 9) -> list[Row]:
+    gradient = torch.randn(SIZE, generator=torch.Generator().manual_seed(0))
+    rows = []
+    for threads in TOP_K_BARS:
+        with _threads(threads):
+            rows += _rows(gradient, threads, repeats)
+    with _threads(1):
+        rows += _adversarial_rows(repeats)
+    return rows
+
+
+def _rows(gradient: Tensor, threads: int, repeats: int) -> list[Row]:
+    target, out = torch.empty_like(gradient), torch.empty_like(gradient)
+    zeros = torch.zeros_like(gradient)
+    jobs: dict[str, Callable[[], object]] = {
+        "copy": lambda: target.copy_(gradient),
+        "top-k": picking(gradient),
+        "top-k step": step_of(Feedback(TopK(RATIO)), gradient),
+        "AdaComp(500)": step_of(AdaComp(500), gradient),
+        "AdaComp(50)": step_of(AdaComp(50), gradient),
+    }
+    slow: dict[str, Callable[[], object]] = {
+        "torch.topk": lambda: gradient.abs().topk(COUNT, sorted=False),
+        "twin of AdaComp(500)": lambda: bins._plain(gradient, zeros, out, 500, 2.0),
+    }
+    best = interleaved(jobs, repeats) | interleaved(slow, 2)
+    copies = {name: seconds / best["copy"] for name, seconds in best.items()}
+    on = f"{threads} thread{'s' * (threads > 1)}"
+    faster = best["torch.topk"] / best["top-k"]
+    faster_than_twin = best["twin of AdaComp(500)"] / best["AdaComp(500)"]
+    return [
+        Row(
+            f"exact top-k 1 % with feedback, {on} / copy",
+            copies["top-k"],
+            at_most(copies["top-k"], TOP_K_BARS[threads]),
+        ),
+        Row(f"torch.topk alone, {on} / exact top-k with feedback", faster, at_least(faster, FASTER_THAN_TORCH)),
+        Row(f"a whole step of Feedback(TopK(0.01)), {on} / copy", copies["top-k step"]),
+        Row(
+            f"a whole step of AdaComp(500), {on} / copy",
+            copies["AdaComp(500)"],
+            at_most(copies["AdaComp(500)"], ADA_COMP_BARS[threads]),
+        ),
+        Row(
+            f"selecting by AdaComp(500)'s plain twin, {on} / a whole step",
+            faster_than_twin,
+            at_least(faster_than_twin, FASTER_THAN_TWIN),
+        ),
+        Row(f"a whole step of AdaComp(50), {on} / copy", copies["AdaComp(50)"]),
+    ]
+
+
+def _adversarial_rows(repeats: int) -> list[Row]:
+    kinds = {
+        "constant": torch.full((SIZE,), 2.5),
+        "periodic": torch.arange(SIZE).remainder(SIZE // 2**15).float(),
+        "all-zero": torch.zeros(SIZE),
+        "denormal": torch.randn(SIZE, generator=torch.Generator().manual_seed(0)) * 1e-41,
+    }
+    rows = []
+    for kind, gradient in kinds.items():
+        target = torch.empty_like(gradient)
+        best = interleaved({"copy": lambda t=target, g=gradient: t.copy_(g), "top-k": picking(gradient)}, repeats)
+        copies = best["top-k"] / best["copy"]
+        rows.append(Row(f"exact top-k 1 % of {kind} entries / copy", copies, at_most(copies, ADVERSARIAL_BAR)))
+    return rows
+
+
+def picking(gradient: Tensor) -> Callable[[], None]:
+    """Adding, selecting and remembering the rest."""
+    held = {"rest": Rest(torch.zeros_like(gradient)), "out": torch.empty_like(gradient)}
+
+    def pick() -> None:
+        rest, out = held["rest"], held["out"]
+        found = top_k.largest_of_sum(gradient, rest, 1.0, out, COUNT)
+        held["rest"], held["out"] = left_after(out, found), rest.total
+
+    return pick
+
+
+def step_of(reducer: Reducer, gradient: Tensor) -> Callable[[], None]:
+    held = {"state": reducer.init(gradient, 0)}
+
+    def step() -> None:
+        conversation = reducer.reduce(gradient, held["state"])
+        message = next(conversation)
+        said = payload.encode(message.tensor, message.codec, message.seed)
+        sent = payload.decode_lazy(said, message.codec, message.seed, gradient)
+        try:
+            conversation.send(Reply(sent, sent))
+        except StopIteration as end:
+            held["state"] = end.value[1]
+
+    return step
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    yield
+    torch.set_num_threads(before)

@@ -1,0 +1,252 @@
+"""Picking the largest entries, of a vector or of its bins; the twins are in top_k.py and bins.py.
+
+Sizes are integers: the bits of floats without the sign. Loops that take `first` work on a stretch of a longer vector,
+which begins there.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .jit import compiled
+from .vectors import (
+    add_and_filter64,
+    add_and_largest32,
+    add_and_largest64,
+    filtered64,
+    lowest,
+    reaching32,
+    reaching64,
+)
+
+Floats = NDArray[np.float32]
+Sizes = NDArray[np.int32]
+Places = NDArray[np.int64]
+
+WITHOUT_SIGN = np.int32(0x7FFFFFFF)
+ONE = np.uint64(1)
+LOW_BITS = 15  # of a size, which has 31
+LOW = np.int32(2**LOW_BITS - 1)
+
+
+@compiled()
+def add_at(total: Floats, where: Places, values: Floats, weight: np.float32) -> None:
+    """total[where] += weight * values"""
+    for i in range(len(where)):
+        total[where[i]] += weight * values[i]
+
+
+@compiled()
+def sample_sum(x: Floats, rest: Floats, decay: np.float32, out: Floats) -> None:
+    """Entries of x + decay * rest, one drawn from each of as many equal stretches as `out` is long.
+
+    Drawn, as one at every so many entries would meet what repeats at that distance.
+    """
+    stride = len(x) // len(out)
+    for i in range(len(out)):
+        h = np.uint32(i) * np.uint32(0x9E3779B9)
+        h = np.uint32((h ^ (h >> np.uint32(16))) * np.uint32(0x21F0AAAD))
+        h = np.uint32((h ^ (h >> np.uint32(15))) * np.uint32(0x735A2D97))
+        j = i * stride + np.int64(h ^ (h >> np.uint32(15))) % stride
+        out[i] = x[j] + decay * rest[j]
+
+
+@compiled()
+def add_and_filter(
+    x: Floats, rest: Floats, decay: np.float32, out: Floats, least: np.int32, first: int, where: Places, sizes: Sizes
+) -> int:
+    """out = x + decay * rest; notes where it is as large as `least`, and how large.
+
+    Returns how many there are, or more than there is room for, if there are.
+    """
+    bits, room, count = out.view(np.int32), len(where), 0
+    for i in range(0, len(x) - 63, 64):
+        hits = add_and_filter64(x, rest, decay, out, i, least)
+        while hits:
+            j = i + lowest(hits)
+            hits &= hits - ONE
+            if count < room:
+                where[count], sizes[count] = first + j, bits[j] & WITHOUT_SIGN
+                count += 1
+            else:
+                least = np.int32(0x7FFFFFFF)  # no more of them: not even NaN is as large
+                hits = np.uint64(0)
+                count = room + 1
+    for j in range(len(x) - len(x) % 64, len(x)):
+        out[j] = x[j] + decay * rest[j]
+        size = np.int32(bits[j] & WITHOUT_SIGN)
+        if size >= least:
+            if count < room:
+                where[count], sizes[count] = first + j, size
+            count += 1
+    return count
+
+
+@compiled()
+def filter_from(x: Floats, least: np.int32, first: int, where: Places, sizes: Sizes) -> int:
+    """As add_and_filter, of a vector that is there already."""
+    bits, room, count = x.view(np.int32), len(where), 0
+    for i in range(0, len(x) - 63, 64):
+        hits = filtered64(x, i, least)
+        while hits:
+            j = i + lowest(hits)
+            hits &= hits - ONE
+            if count == room:
+                return room + 1
+            where[count], sizes[count] = first + j, bits[j] & WITHOUT_SIGN
+            count += 1
+    for j in range(len(x) - len(x) % 64, len(x)):
+        size = np.int32(bits[j] & WITHOUT_SIGN)
+        if size >= least:
+            if count == room:
+                return room + 1
+            where[count], sizes[count] = first + j, size
+            count += 1
+    return count
+
+
+@compiled()
+def keep_among(where: Places, sizes: Sizes, least: np.int32, equal: int, out: Places) -> None:
+    """Of the places noted, those of larger entries than `least`, and the first so many of equal ones."""
+    count = 0
+    for i in range(len(where)):
+        if count == len(out):
+            return
+        if sizes[i] > least:
+            out[count] = where[i]
+            count += 1
+        elif sizes[i] == least and equal > 0:
+            out[count] = where[i]
+            count += 1
+            equal -= 1
+
+
+@compiled()
+def keep(x: Floats, least: np.int32, equal: int, out: Places) -> None:
+    """Where x is larger than `least`, and the first so many places where it is equal; `out` is as long as that."""
+    bits, count = x.view(np.int32), 0
+    bar = least if equal > 0 else np.int32(least + 1)
+    whole = len(x) - len(x) % 64
+    for i in range(0, whole, 64):
+        hits = filtered64(x, i, bar)
+        while hits:
+            j = i + lowest(hits)
+            hits &= hits - ONE
+            size = np.int32(bits[j] & WITHOUT_SIGN)
+            if size >= bar and count < len(out):
+                out[count] = j
+                count += 1
+                if size == least:
+                    equal -= 1
+                    if equal == 0:
+                        bar = np.int32(least + 1)
+    for j in range(whole, len(x)):
+        size = np.int32(bits[j] & WITHOUT_SIGN)
+        if size >= bar and count < len(out):
+            out[count] = j
+            count += 1
+            if size == least:
+                equal -= 1
+                if equal == 0:
+                    bar = np.int32(least + 1)
+
+
+@compiled()
+def count_high(x: Floats, counts: NDArray[np.int64]) -> None:
+    """How many entries have each value of the high bits of their size, in rows that are to be added.
+
+    Entries take turns with the rows, as counting up the same number again has to wait for the last time.
+    """
+    bits = x.view(np.int32)
+    whole = len(x) - len(x) % 4
+    for i in range(0, whole, 4):
+        four = bits[i : i + 4]
+        counts[0, np.int32(four[0] & WITHOUT_SIGN) >> LOW_BITS] += 1
+        counts[1, np.int32(four[1] & WITHOUT_SIGN) >> LOW_BITS] += 1
+        counts[2, np.int32(four[2] & WITHOUT_SIGN) >> LOW_BITS] += 1
+        counts[3, np.int32(four[3] & WITHOUT_SIGN) >> LOW_BITS] += 1
+    for i in range(whole, len(x)):
+        counts[0, np.int32(bits[i] & WITHOUT_SIGN) >> LOW_BITS] += 1
+
+
+@compiled()
+def count_low(x: Floats, high: int, counts: NDArray[np.int64]) -> None:
+    """Of the entries with these high bits, how many have each value of the low ones, in rows to be added."""
+    bits = x.view(np.int32)
+    for i in range(len(x)):
+        size = np.int32(bits[i] & WITHOUT_SIGN)
+        if size >> LOW_BITS == high:
+            counts[i & 3, size & LOW] += 1
+
+
+@compiled()
+def add_and_reach(
+    x: Floats, rest: Floats, out: Floats, bin_size: int, more: np.float32, first: int, largest: Floats, where: Places
+) -> int:
+    """out = x + rest; notes the largest size in each bin, and where out + more * x is as large as that.
+
+    Returns how many there are; those that there is no room for are not noted.
+    A bin that no whole number of 64 (or 32) entries fills ends with 64 (or 32) that overlap: whatever is computed twice
+    comes out the same.
+    """
+    bits, sizes, count = out.view(np.int32), largest.view(np.int32), 0
+    for b in range(len(largest)):
+        start, stop = b * bin_size, min((b + 1) * bin_size, len(x))
+        most = np.int32(0)
+        i = start
+        if stop - start >= 64:
+            last = stop - 64
+            while i < last:
+                most = max(most, add_and_largest64(x, rest, out, i))
+                i += 64
+            most = max(most, add_and_largest64(x, rest, out, last))
+        elif stop - start >= 32:
+            most = max(add_and_largest32(x, rest, out, start), add_and_largest32(x, rest, out, stop - 32))
+        else:
+            for j in range(start, stop):
+                out[j] = x[j] + rest[j]
+                most = max(most, np.int32(bits[j] & WITHOUT_SIGN))
+        sizes[b] = most
+        if most == 0:
+            continue  # nothing is sent from bins of zeros, where everything is as large as the largest
+        i = start
+        if stop - start >= 64:
+            last = stop - 64
+            while True:
+                over = max(0, i - last)
+                hits = reaching64(out, x, more, i - over, most) >> np.uint64(over)
+                while hits:
+                    if count < len(where):
+                        where[count] = first + i + lowest(hits)
+                    hits &= hits - ONE
+                    count += 1
+                if over or i == last:
+                    break
+                i += 64
+        elif stop - start >= 32:
+            hits = reaching32(out, x, more, start, most)
+            hits |= reaching32(out, x, more, stop - 32, most) << np.uint64(stop - 32 - start)
+            while hits:
+                if count < len(where):
+                    where[count] = first + start + lowest(hits)
+                hits &= hits - ONE
+                count += 1
+        else:
+            for j in range(start, stop):
+                reach = np.float32(out[j] + np.float32(more * x[j]))
+                if abs(reach) >= largest[b]:
+                    if count < len(where):
+                        where[count] = first + j
+                    count += 1
+    return count
+
+
+@compiled()
+def mark(total: Floats, size: np.float32, where: Places, values: Floats) -> int:
+    """The total's sign at each place, times a size; where it is zero, the place is dropped. Returns how many stay."""
+    count = 0
+    for i in range(len(where)):
+        x = total[where[i]]
+        if x != 0:
+            where[count], values[count] = where[i], size if x > 0 else -size
+            count += 1
+    return count

@@ -1,0 +1,41 @@
+"""Tensors of which only a few entries are not zero, as those entries and where they are."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..lazy import Lazy, Rest
+from .compiled import loops_for
+
+
+class Sparse(Lazy):
+    """A tensor that is zero but for these values at these positions, which increase."""
+
+    sparse = True
+
+    def __init__(self, values: Tensor, where: Tensor, like: Tensor) -> None:
+        self.values, self.where = values, where
+        self.shape, self.dtype, self.device = like.shape, like.dtype, values.device
+
+    def copy_to(self, target: Tensor) -> None:
+        if not target.is_contiguous():
+            target.copy_(self.dense().view(target.shape))
+            return
+        target.zero_().view(-1).index_copy_(0, self.where, self.values.to(target.dtype))
+
+    def add_to(self, total: Tensor, weight: float | None = None) -> None:
+        values = self.values.to(total.dtype)
+        loops = loops_for(total, values)
+        if loops is None:
+            total.view(-1).index_add_(0, self.where, values if weight is None else values * weight)
+        else:
+            weight = 1.0 if weight is None else weight
+            loops.add_at(total.view(-1).numpy(), self.where.numpy(), values.numpy(), np.float32(weight))
+
+    def rest_of(self, total: Tensor) -> Rest:
+        self.add_to(total, -1.0)
+        return Rest(total)
+
+    def bound(self) -> float:
+        # A sum in 64 bits does not overflow, and is NaN or infinite if any of them is.
+        return float(self.values.abs().sum(dtype=torch.float64))

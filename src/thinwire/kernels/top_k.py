@@ -1,0 +1,156 @@
+"""The largest entries of a vector by size; of equal ones, the first.
+
+A sample tells about how large an entry has to be. One pass notes those that are, a few more than are wanted, and the
+exact ones are found among them. Where that fails, as it does if most entries are equal, sizes are counted by their
+bits, which takes two more passes whatever they are.
+"""
+
+from math import sqrt
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..lazy import Rest
+from .compiled import loops_for
+from .scratch import scratch
+from .sparse import Sparse
+from .threads import spread, stretches
+
+SAMPLE = 2**15  # entries
+MANY = 1 / 8  # of all: to find so many, or more, a sample saves nothing
+LOW_BITS = 15  # of a size, which has 31
+INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class Noted(NamedTuple):
+    """Where entries are at least as large as those wanted, and how large."""
+
+    where: NDArray[np.int64]
+    sizes: NDArray[np.int32]
+
+
+def largest(x: Tensor, count: int) -> Sparse:
+    flat = x.contiguous().view(-1)
+    loops = loops_for(flat)
+    if loops is None or count == 0:
+        where = _plain(flat, count)
+    else:
+        where = _exact(loops, flat, count, _noted(loops, flat, None, 1.0, flat, count))
+    return Sparse(flat.index_select(0, where), where, x)
+
+
+def largest_of_sum(x: Tensor, rest: Rest, decay: float, out: Tensor, count: int) -> Sparse:
+    """Write x + decay * rest into `out`, and find its largest entries, in one pass."""
+    flat, total = x.contiguous().view(-1), out.view(-1)
+    loops = loops_for(flat, rest.total, out)
+    if loops is None or rest.sent is not None or not _sampled(flat.numel(), count):
+        return largest(rest.added_to(x, decay, out), count)
+    noted = _noted(loops, flat, rest.total.view(-1), decay, total, count)
+    where = _exact(loops, total, count, noted)
+    return Sparse(total.index_select(0, where), where, out)
+
+
+def _plain(flat: Tensor, count: int) -> Tensor:
+    if count == 0:
+        return torch.empty(0, dtype=torch.int64, device=flat.device)
+    # The bits of sizes are ordered as the sizes are, and NaN is the largest.
+    sizes = flat.abs().view(INTEGERS[flat.element_size()])
+    least = sizes.topk(count, sorted=False).values.min()
+    larger, equal = sizes > least, sizes == least
+    first = equal & (equal.cumsum(0) <= count - larger.sum())
+    return (larger | first).nonzero().squeeze(1)
+
+
+def _sampled(size: int, count: int) -> bool:
+    """Whether a sample can tell how large an entry has to be."""
+    return size >= 2 * SAMPLE and 0 < count < MANY * size
+
+
+def _noted(loops: ModuleType, x: Tensor, rest: Tensor | None, decay: float, out: Tensor, count: int) -> Noted | None:
+    """A few more entries than are wanted, all of them at least as large; None if the sample misled."""
+    size = x.numel()
+    if not _sampled(size, count):
+        return None
+    xs, outs, factor = x.numpy(), out.numpy(), np.float32(decay if rest is not None else 0)
+    rests = xs if rest is None else rest.numpy()
+    sample = np.empty(SAMPLE, np.float32)
+    loops.sample_sum(xs, rests, factor, sample)
+    # So far down that too few would be an accident of four standard deviations, and then they are counted.
+    usual = count * SAMPLE / size
+    down = SAMPLE - int(usual + 4 * sqrt(usual) + 8)
+    if down <= 0:
+        return None
+    # Zeros are never worth noting: if there are too few others, all are counted.
+    least = max(np.int32(1), np.partition(_sizes(sample), down)[down])
+    room = min(size, 2 * (SAMPLE - down) * size // SAMPLE)
+    cut = stretches(size, 64)
+    where, sizes = scratch("where", len(cut) * room, np.int64), scratch("sizes", len(cut) * room, np.int32)
+
+    def note(start: int, stop: int) -> int:
+        first = [begin for begin, _ in cut].index(start) * room
+        part, noted = slice(start, stop), (where[first : first + room], sizes[first : first + room])
+        if rest is None:
+            return int(loops.filter_from(xs[part], least, start, *noted))
+        return int(loops.add_and_filter(xs[part], rests[part], factor, outs[part], least, start, *noted))
+
+    counts = spread(note, size, 64)
+    if max(counts) > room or sum(counts) < count:
+        return None
+    end = 0
+    for i, there in enumerate(counts):  # close the gaps between the stretches
+        where[end : end + there] = where[i * room : i * room + there]
+        sizes[end : end + there] = sizes[i * room : i * room + there]
+        end += there
+    return Noted(where[:end], sizes[:end])
+
+
+def _exact(loops: ModuleType, flat: Tensor, count: int, noted: Noted | None) -> Tensor:
+    """Where the largest entries are, in increasing order."""
+    where = np.empty(count, np.int64)
+    if noted is not None:
+        least, equal = _least_by_order(noted.sizes, count)
+        loops.keep_among(*noted, least, equal, where)
+    else:
+        numbers = flat.numpy()
+        few = flat.numel() < 2 * SAMPLE
+        least, equal = _least_by_order(_sizes(numbers), count) if few else _least_by_bits(loops, numbers, count)
+        loops.keep(numbers, least, equal, where)
+    return torch.from_numpy(where)
+
+
+def _least_by_order(sizes: NDArray[np.int32], count: int) -> tuple[np.int32, int]:
+    """How large the smallest of the largest is, and how many of them are just as large."""
+    least = np.partition(sizes, len(sizes) - count)[len(sizes) - count]
+    return least, count - int(np.count_nonzero(sizes > least))
+
+
+def _least_by_bits(loops: ModuleType, numbers: NDArray[np.float32], count: int) -> tuple[np.int32, int]:
+    def count_high(start: int, stop: int) -> NDArray[np.int64]:
+        counts = np.zeros((4, 2 ** (31 - LOW_BITS)), np.int64)
+        loops.count_high(numbers[start:stop], counts)
+        return counts
+
+    high, missing = _first_from_above(np.concatenate(spread(count_high, len(numbers))).sum(0), count)
+
+    def count_low(start: int, stop: int) -> NDArray[np.int64]:
+        counts = np.zeros((4, 2**LOW_BITS), np.int64)
+        loops.count_low(numbers[start:stop], high, counts)
+        return counts
+
+    low, equal = _first_from_above(np.concatenate(spread(count_low, len(numbers))).sum(0), missing)
+    return np.int32(high << LOW_BITS | low), equal
+
+
+def _first_from_above(counts: NDArray[np.int64], wanted: int) -> tuple[int, int]:
+    """The value at which, from the highest down, there are as many as wanted; and how many are missing above it."""
+    reached = np.cumsum(counts[::-1])
+    down = int(np.searchsorted(reached, wanted))
+    return len(counts) - 1 - down, wanted - int(reached[down] - counts[::-1][down])
+
+
+def _sizes(numbers: NDArray[np.float32]) -> NDArray[np.int32]:
+    return numbers.view(np.int32) & np.int32(0x7FFFFFFF)
