@@ -57,7 +57,7 @@ def encode(x: Tensor | Lazy, codec: Codec, seed: int) -> Tensor:
     parts = codec.encode_lazy(x, seed)
     data = [_bytes_of(part) for part in parts if not part.is_meta]
     if not codec.variable:
-        return data[0] if len(data) == 1 else torch.cat(data)
+        return _joined(data)
     told = bytearray()
     for part in parts:
         agreed = part.is_meta and part.shape == x.shape and part.dtype == x.dtype
@@ -219,6 +219,17 @@ def _cut(buffer: Tensor, slots: tuple[Slot, ...]) -> Parts:
             parts.append(torch.empty(slot.shape, dtype=slot.dtype, device="meta"))
         start += slot.nbytes
     return tuple(parts)
+
+
+def _joined(data: list[Tensor]) -> Tensor:
+    """One after the other; parts that a codec has laid out so are not copied again."""
+    first = data[0]
+    end = first.data_ptr()
+    for piece in data:
+        if piece.data_ptr() != end or piece.untyped_storage().data_ptr() != first.untyped_storage().data_ptr():
+            return torch.cat(data)
+        end += piece.numel()
+    return first.as_strided((end - first.data_ptr(),), (1,))
 
 
 def _bytes_of(part: Tensor) -> Tensor:

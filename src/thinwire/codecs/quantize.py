@@ -1,13 +1,12 @@
 import zlib
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from ..core import Codec, Parts
-from ..kernels.bits import pack, unpack
-from ..lazy import outline
+from ..kernels.coded import Coded, Meaning
+from ..kernels.quantise import levels, quantised
+from ..lazy import Lazy, dense, outline
 from ..precision import working
 from .hostile import check_parts
 
@@ -33,34 +32,26 @@ class Quantize(Codec):
     @property
     def levels(self) -> int:
         """How many steps the scale has on each side of zero."""
-        return int(2 ** (self.bits - 1) - 1)
+        return levels(self.bits)
 
     def encode(self, parts: Parts, seed: int) -> Parts:
         x, *below = parts
         flat = x.flatten().to(working(x.dtype))
-        blocks = _in_blocks(flat, self.block)
-        scale = blocks.abs().amax(1).div_(self.levels).clamp_min_(torch.finfo(flat.dtype).tiny)
-        steps = (blocks / scale[:, None]).view(-1)[: flat.numel()]
-        steps = steps.add_(_noise(flat, seed)).floor_() if self.stochastic else steps.round_()
-        codes = steps.clamp_(-self.levels, self.levels).add_(self.levels).to(torch.uint8)
-        return pack(codes, self.bits), scale, outline(x), *below
+        key = _key(flat, seed) if self.stochastic else None
+        return *quantised(flat, self.bits, self.block, key), outline(x), *below
 
     def decode(self, parts: Parts, seed: int) -> Parts:
+        x, below = self.decode_lazy(parts, seed)
+        return dense(x), *below
+
+    def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
         packed, scale, like, *below = parts
         check_parts(like, packed, scale)
-        codes = unpack(packed, like.numel(), self.bits).to(scale.dtype).sub_(self.levels)
-        blocks = _in_blocks(codes, self.block).mul_(scale[:, None])
-        return blocks.view(-1)[: like.numel()].to(like.dtype).view(like.shape), *below
+        return Coded(packed, scale, Meaning(self.bits, 1, -self.levels, self.block), like), tuple(below)
 
 
-def _in_blocks(flat: Tensor, block: int) -> Tensor:
-    rest = -flat.numel() % block
-    return (pad(flat, (0, rest)) if rest else flat).view(-1, block)
-
-
-def _noise(x: Tensor, seed: int) -> Tensor:
+def _key(x: Tensor, seed: int) -> int:
     # The seed is shared by all peers; if the noise were too, their rounding errors would not average out.
-    # The data itself tells the peers apart: a sample of it, which costs nothing next to drawing the noise.
+    # The data itself tells the peers apart: a sample of it, which costs nothing next to rounding.
     sample = x[:: max(1, x.numel() // SAMPLE)].cpu().numpy().tobytes()
-    generator = torch.Generator(x.device).manual_seed(zlib.crc32(sample, seed % 2**32))  # it takes no more than 32 bits
-    return torch.rand(x.shape, dtype=x.dtype, device=x.device, generator=generator)
+    return zlib.crc32(sample, seed % 2**32)

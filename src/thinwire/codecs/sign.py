@@ -1,10 +1,11 @@
 from dataclasses import dataclass
 
-import torch
+from torch import Tensor
 
 from ..core import Codec, Parts
-from ..kernels.bits import pack, unpack
-from ..lazy import outline
+from ..kernels.coded import Coded, Meaning
+from ..kernels.signs import signs
+from ..lazy import Lazy, dense, outline
 from ..precision import working
 from .hostile import check_parts
 
@@ -17,11 +18,13 @@ class Sign(Codec):
 
     def encode(self, parts: Parts, seed: int) -> Parts:
         x, *below = parts
-        scale = x.abs().sum(dtype=working(x.dtype)) / max(x.numel(), 1)
-        return pack((x.flatten() < 0).to(torch.uint8), 1), scale, outline(x), *below
+        return *signs(x.flatten().to(working(x.dtype))), outline(x), *below
 
     def decode(self, parts: Parts, seed: int) -> Parts:
+        x, below = self.decode_lazy(parts, seed)
+        return dense(x), *below
+
+    def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
         packed, scale, like, *below = parts
         check_parts(like, packed, scale)
-        negative = unpack(packed, like.numel(), 1).to(scale.dtype)
-        return negative.mul_(-2).add_(1).mul_(scale).to(like.dtype).view(like.shape), *below
+        return Coded(packed, scale, Meaning(bits=1, factor=-2, offset=1), like), tuple(below)

@@ -1,11 +1,12 @@
 from dataclasses import dataclass
 from math import inf
 
-import torch
+from torch import Tensor
 
 from ..core import Codec, Parts
-from ..kernels.bits import pack, unpack
-from ..lazy import outline
+from ..kernels.coded import Coded, Meaning
+from ..kernels.signs import thirds
+from ..lazy import Lazy, dense, outline
 from ..precision import working
 from .hostile import check_parts
 
@@ -24,15 +25,13 @@ class Ternary(Codec):
 
     def encode(self, parts: Parts, seed: int) -> Parts:
         x, *below = parts
-        flat = x.flatten().to(working(x.dtype))
-        magnitude = flat.abs()
-        large = magnitude > self.threshold * magnitude.sum() / max(flat.numel(), 1)
-        scale = (magnitude * large).sum() / large.sum().clamp_min(1)
-        codes = (flat.sign() * large).to(torch.int8) + 1
-        return pack(codes.to(torch.uint8), 2), scale, outline(x), *below
+        return *thirds(x.flatten().to(working(x.dtype)), self.threshold), outline(x), *below
 
     def decode(self, parts: Parts, seed: int) -> Parts:
+        x, below = self.decode_lazy(parts, seed)
+        return dense(x), *below
+
+    def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
         packed, scale, like, *below = parts
         check_parts(like, packed, scale)
-        codes = unpack(packed, like.numel(), 2).to(scale.dtype)
-        return codes.sub_(1).mul_(scale).to(like.dtype).view(like.shape), *below
+        return Coded(packed, scale, Meaning(bits=2, factor=1, offset=-1), like), tuple(below)

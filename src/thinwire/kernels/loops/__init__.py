@@ -4,8 +4,10 @@ All are serial, as numba's own threads do not bear being started from several; t
 are contiguous. Nothing is checked for the loops: they neither read nor write beyond their arrays, whatever is in them.
 """
 
+from .coded import add_coded, add_rest_of_coded, write_coded
 from .indices import counted, gaps_of, join_gaps, join_positions, mark_gaps, mark_positions, marked, pack
 from .low_rank import add_rest, dots, product, renewed, sums
+from .quantise import quantise, scales
 from .selection import (
     add_and_filter,
     add_and_reach,
@@ -18,12 +20,15 @@ from .selection import (
     mark,
     sample_sum,
 )
+from .signs import magnitudes, signs, thirds
 
 __all__ = [
     "add_and_filter",
     "add_and_reach",
     "add_at",
+    "add_coded",
     "add_rest",
+    "add_rest_of_coded",
     "count_high",
     "count_low",
     "counted",
@@ -34,13 +39,19 @@ __all__ = [
     "join_positions",
     "keep",
     "keep_among",
+    "magnitudes",
     "mark",
     "mark_gaps",
     "mark_positions",
     "marked",
     "pack",
     "product",
+    "quantise",
     "renewed",
     "sample_sum",
+    "scales",
+    "signs",
     "sums",
+    "thirds",
+    "write_coded",
 ]

@@ -1,0 +1,106 @@
+"""Few bits an entry, and a scale for each block; the twins are in quantise.py above.
+
+Codes lie in lanes: of m bytes, byte j holds the entries j, j + m, ... . A loop fills some bytes, lane after lane, so that
+several threads may fill different ones. numba widens every sum of small integers to 64 bits, where vectors hold few of
+them: so what is small is made small again at every step.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .jit import compiled
+
+Floats = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
+
+RUN = 2**19  # bytes of a lane that stay in the cache while the others are joined to them
+SHORT = 2048  # entries that are coded before they are joined
+TINY = np.finfo(np.float32).tiny
+NOT_FINITE = np.int32(0x7F800000)  # the bits of infinity, above which are those of NaN
+WITHOUT_SIGN = np.int32(0x7FFFFFFF)
+
+
+@compiled()
+def _scale(x: Floats, levels: int) -> np.float32:
+    """The largest magnitude in as many levels; NaN if there is one."""
+    bits, most = x.view(np.int32), np.int32(0)
+    for i in range(len(bits)):  # without the sign, bits are ordered as sizes are, and NaN is the largest
+        most = max(most, np.int32(bits[i] & WITHOUT_SIGN))
+    if most > NOT_FINITE:
+        return np.float32(np.nan)
+    largest = np.empty(1, np.int32)
+    largest[0] = most
+    return max(np.float32(largest.view(np.float32)[0] / np.float32(levels)), TINY)
+
+
+@compiled()
+def scales(x: Floats, block: int, levels: int, start: int, stop: int, out: Floats) -> None:
+    """The scales of the blocks from one to another."""
+    for k in range(start, stop):
+        out[k] = _scale(x[k * block : (k + 1) * block], levels)
+
+
+@compiled()
+def _nearest(x: Floats, scale: np.float32, levels: np.int32, out: Bytes) -> None:
+    most = np.int32(2 * levels)
+    for i in range(len(x)):
+        code = np.int32(np.int32(np.rint(x[i] / scale)) + levels)
+        out[i] = np.uint8(min(max(code, np.int32(0)), most))
+
+
+@compiled()
+def _by_chance(x: Floats, scale: np.float32, levels: np.int32, key: np.uint32, out: Bytes) -> None:
+    most = np.int32(2 * levels)
+    for i in range(len(x)):
+        h = np.uint32(np.uint32(i) + key)
+        h = np.uint32(np.uint32(h ^ np.uint32(h >> 16)) * np.uint32(0x7FEB352D))
+        h = np.uint32(np.uint32(h ^ np.uint32(h >> 15)) * np.uint32(0x846CA68B))
+        h = np.uint32(h ^ np.uint32(h >> 16))
+        chance = np.float32(np.int32(h >> 8)) * np.float32(2.0**-24)
+        code = np.int32(np.int32(np.floor(x[i] / scale + chance)) + levels)
+        out[i] = np.uint8(min(max(code, np.int32(0)), most))
+
+
+@compiled()
+def quantise(
+    x: Floats,
+    block: int,
+    bits: int,
+    stochastic: bool,
+    key: np.uint32,
+    start: int,
+    stop: int,
+    scale: Floats,
+    known: bool,
+    out: Bytes,
+) -> None:
+    """The bytes from one to another, and the scales of the blocks in them unless they are known."""
+    size, rows, levels = len(x), len(out), (1 << (bits - 1)) - 1
+    scratch = np.empty(SHORT, np.uint8)
+    for begin in range(start, stop, RUN):
+        for lane in range(8 // bits):
+            entry = lane * rows + begin
+            end = min(lane * rows + min(begin + RUN, stop), size)
+            last, step = -1, np.float32(0)
+            while entry < end:
+                k = entry // block
+                if k != last:
+                    if not known:
+                        scale[k] = _scale(x[k * block : (k + 1) * block], levels)
+                    last, step = k, scale[k]
+                some = x[entry : min(end, (k + 1) * block, entry + SHORT)]
+                to, codes = out[entry - lane * rows : entry - lane * rows + len(some)], scratch[: len(some)]
+                if not step < np.inf:
+                    codes[:] = levels
+                elif stochastic:
+                    _by_chance(some, step, np.int32(levels), np.uint32(key + np.uint32(entry)), codes)
+                else:
+                    _nearest(some, step, np.int32(levels), codes)
+                up = (lane * bits) & 7
+                if lane == 0:
+                    for i in range(len(codes)):
+                        to[i] = codes[i]
+                else:
+                    for i in range(len(codes)):
+                        to[i] |= codes[i] << up
+                entry += len(some)

@@ -1,0 +1,97 @@
+"""Signs of numbers, of all or of the large ones, and their mean magnitude.
+
+Sums are taken in 64 bits and in an order that is described in loops/signs.py, as loops take it: so they do not depend
+on the number of threads, nor on where they are taken.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .bits import pack, packed_bytes
+from .buffers import side_by_side
+from .compiled import loops_for, vector
+from .threads import spread
+
+PIECE = 2048  # entries that are summed together
+
+
+def signs(flat: Tensor) -> tuple[Tensor, Tensor]:
+    """A packed bit for each entry, set where it is negative, and the mean magnitude."""
+    size, rows = flat.numel(), packed_bytes(flat.numel(), 1)
+    loops = loops_for(flat)
+    if loops is None:
+        total = _in_order(_sums(flat.abs(), 8))
+        return pack((flat < 0).to(torch.uint8), 1), _mean(total, size, flat)
+    packed, scale = side_by_side(rows, 1, torch.float32)
+    sums = torch.empty(8, -(-rows // PIECE), dtype=torch.float64)
+    spread(lambda start, stop: loops.signs(vector(flat), start, stop, sums.numpy(), vector(packed)), rows, PIECE)
+    scale.copy_(_mean(_in_order(sums), size, flat))
+    return packed, scale.squeeze(0)
+
+
+def thirds(flat: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+    """Two packed bits for each entry, and the mean magnitude of the large ones: 2 and 0 for what is larger than so many
+    mean magnitudes, and positive or negative, 1 for what is not.
+    """
+    size, rows = flat.numel(), packed_bytes(flat.numel(), 2)
+    loops = loops_for(flat)
+    if loops is None:
+        total = _in_order(_sums(flat.abs(), 4))
+        least = _least(threshold, total, size, flat.dtype)
+        large = flat.abs().where(flat.abs() > least, 0)
+        beyond, count = _in_order(_sums(large, 4)), int((flat.abs() > least).sum())
+        codes = (flat > least).to(torch.uint8) + (flat >= -least).to(torch.uint8)
+        return pack(codes, 2), _mean(beyond if total < torch.inf else torch.nan, count, flat)
+    x, sums = vector(flat), torch.empty(4, -(-rows // PIECE), dtype=torch.float64)
+    spread(lambda start, stop: loops.magnitudes(x, rows, start, stop, sums.numpy()), rows, PIECE)
+    total = _in_order(sums)
+    least = _least(threshold, total, size, flat.dtype)
+    packed, scale = side_by_side(rows, 1, torch.float32)
+    counts = torch.empty(sums.shape, dtype=torch.int64)
+    others = sums.numpy(), counts.numpy(), vector(packed)
+    spread(lambda start, stop: loops.thirds(x, np.float32(least), start, stop, *others), rows, PIECE)
+    beyond, count = _in_order(sums), int(counts.numpy().sum())
+    scale.copy_(_mean(beyond if total < torch.inf else torch.nan, count, flat))
+    return packed, scale.squeeze(0)
+
+
+def _least(threshold: float, total: float, size: int, dtype: torch.dtype) -> float:
+    return float(torch.tensor(threshold * total / max(size, 1), dtype=torch.float64).to(dtype))
+
+
+def _mean(total: float, count: int, like: Tensor) -> Tensor:
+    mean = total / max(count, 1)
+    return torch.tensor(mean if mean == mean else torch.nan, dtype=torch.float64).to(like)
+
+
+def _in_order(sums: Tensor) -> float:
+    """The sum of all, one after the other."""
+    return float(sums.view(-1).cumsum(0)[-1]) if sums.numel() else 0.0
+
+
+def _sums(sizes: Tensor, lanes: int) -> Tensor:
+    """The sums of the pieces of every lane."""
+    rows = -(-sizes.numel() // lanes)
+    by_lane = pad(sizes, (0, lanes * rows - sizes.numel())).view(lanes, rows)
+    pieces = pad(by_lane, (0, -rows % PIECE)).view(-1, PIECE // 128, 4, 32)
+    sums = _folded(_quarters(pieces).double().view(-1, 4, PIECE // 16))
+    large = ~sums.isfinite()  # for four of them in 32 bits, or not finite at all
+    sums[large] = _halved(pieces[large].double().view(-1, PIECE))
+    return sums
+
+
+def _folded(fours: Tensor) -> Tensor:
+    return _halved(_quarters(_quarters(fours).view(-1, 4, PIECE // 64)))
+
+
+def _quarters(x: Tensor) -> Tensor:
+    return (x[..., 0, :] + x[..., 1, :]) + (x[..., 2, :] + x[..., 3, :])
+
+
+def _halved(x: Tensor) -> Tensor:
+    while x.shape[1] > 1:
+        half = x.shape[1] // 2
+        x = x[:, :half] + x[:, half:]
+    return x.squeeze(1)
