@@ -3,6 +3,7 @@
 import warnings
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,12 +11,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-def loops_for(*tensors: Tensor) -> ModuleType | None:
+def loops_for(*tensors: Tensor, dtype: torch.dtype = torch.float32) -> ModuleType | None:
     """The compiled loops, if they take such tensors and can be had; if not, the plain twins have to do."""
     for x in tensors:
-        if x.dtype != torch.float32 or not x.is_cpu or not x.is_contiguous():
+        if x.dtype != dtype or not x.is_cpu or not x.is_contiguous():
             return None
     return _loops()
+
+
+def vector(x: Tensor) -> NDArray[Any]:
+    """The tensor's memory, as one row of what it holds."""
+    numbers: NDArray[Any] = (x.detach() if x.requires_grad else x).numpy()
+    return numbers.reshape(-1)
 
 
 def array(x: Tensor) -> NDArray[np.float32]:

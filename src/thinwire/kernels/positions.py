@@ -5,11 +5,18 @@ the i-th one stands at (position >> low) + i; for k of n that is about k * (2 + 
 whole vector is no longer than that, it is sent instead; and none or all of the positions need not be told.
 """
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import torch
 from torch import Tensor
 
 from ..core import PayloadError
+from .bitmaps import counted, marked
 from .bits import pack, packed_bytes, unpack
+from .compiled import loops_for, vector
+
+Result = TypeVar("Result")
 
 
 def coded_bytes(count: int, size: int) -> int:
@@ -24,10 +31,17 @@ def encode(positions: Tensor, size: int) -> Tensor:
     if count in (0, size):
         return torch.empty(0, dtype=torch.uint8, device=device)
     if not _is_cut(count, size):
-        return pack(_marks(positions, size), 1)
+        return _bitmap(positions, size)
     low = _low_bits(count, size)
-    rest = (positions >> low) + torch.arange(count, device=device)
-    return torch.cat([pack(positions & (2**low - 1), low), pack(_marks(rest, _rest_bits(count, size)), 1)])
+    loops = loops_for(positions, dtype=torch.int64)
+    if loops is None:
+        rest = (positions >> low) + torch.arange(count, device=device)
+        return torch.cat([pack(positions & (2**low - 1), low), _bitmap(rest, _rest_bits(count, size))])
+    split = packed_bytes(count, low)
+    coded = torch.empty(coded_bytes(count, size), dtype=torch.uint8)
+    loops.pack(vector(positions), low, vector(coded[:split]))
+    loops.mark(vector(positions), low, 1, vector(coded[split:]))
+    return coded
 
 
 def decode(coded: Tensor, count: int, size: int) -> Tensor:
@@ -37,12 +51,23 @@ def decode(coded: Tensor, count: int, size: int) -> Tensor:
     if count in (0, size):
         return torch.arange(count, device=coded.device)
     if not _is_cut(count, size):
-        return _marked(coded, size, count)
+        return _marked(coded, size, count, lambda first, ones: None)[0]
     low = _low_bits(count, size)
     split = packed_bytes(count, low)
-    high = _marked(coded[split:], _rest_bits(count, size), count) - torch.arange(count, device=coded.device)
-    positions = (high << low) | unpack(coded[:split], count, low).long()
-    if int(positions[-1]) >= size or bool((positions.diff() <= 0).any()):
+    loops = loops_for(coded, dtype=torch.uint8)
+
+    def join(first: int, ones: Tensor) -> tuple[int, bool]:
+        return first, loops.join_positions(vector(ones), first, vector(coded[:split]), count, low) if loops else True
+
+    positions, stretches = _marked(coded[split:], _rest_bits(count, size), count, join)
+    if loops is None:
+        high = positions - torch.arange(count, device=coded.device)
+        positions = (high << low) | unpack(coded[:split], count, low).long()
+        increasing = bool((positions.diff() > 0).all())
+    else:
+        starts = [first for first, _ in stretches if 0 < first < count]
+        increasing = all(increase for _, increase in stretches) and all(positions[i - 1] < positions[i] for i in starts)
+    if int(positions[-1]) >= size or not increasing:
         raise PayloadError(f"positions are not increasing within a vector of {size}")
     return positions
 
@@ -63,14 +88,21 @@ def _rest_bits(count: int, size: int) -> int:
     return count + (size >> _low_bits(count, size)) + 1
 
 
-def _marks(positions: Tensor, size: int) -> Tensor:
+def _bitmap(positions: Tensor, size: int) -> Tensor:
+    loops = loops_for(positions, dtype=torch.int64)
+    if loops is not None:
+        bitmap = torch.empty(packed_bytes(size, 1), dtype=torch.uint8)
+        loops.mark(vector(positions), 0, 0, vector(bitmap))
+        return bitmap
     marks = torch.zeros(size, dtype=torch.uint8, device=positions.device)
     marks[positions] = 1
-    return marks
+    return pack(marks, 1)
 
 
-def _marked(packed: Tensor, size: int, count: int) -> Tensor:
-    marked = unpack(packed, size, 1).nonzero().squeeze(1)
-    if marked.numel() != count:
-        raise PayloadError(f"the bitmap of positions marks {marked.numel()} of them, not {count}")
-    return marked
+def _marked(
+    bitmap: Tensor, size: int, count: int, then: Callable[[int, Tensor], Result]
+) -> tuple[Tensor, list[Result]]:
+    counts = counted(bitmap, size)
+    if sum(counts) != count:
+        raise PayloadError(f"the bitmap of positions marks {sum(counts)} of them, not {count}")
+    return marked(bitmap, size, counts, then)

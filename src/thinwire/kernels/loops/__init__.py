@@ -4,6 +4,7 @@ All are serial, as numba's own threads do not bear being started from several; t
 are contiguous. Nothing is checked for the loops: they neither read nor write beyond their arrays, whatever is in them.
 """
 
+from .indices import counted, gaps_of, join_gaps, join_positions, mark, mark_gaps, marked, pack
 from .low_rank import add_rest, dots, product, renewed, sums
 from .selection import (
     add_and_filter,
@@ -14,8 +15,8 @@ from .selection import (
     filter_from,
     keep,
     keep_among,
-    mark,
     sample_sum,
+    sign_at,
 )
 
 __all__ = [
@@ -25,13 +26,21 @@ __all__ = [
     "add_rest",
     "count_high",
     "count_low",
+    "counted",
     "dots",
     "filter_from",
+    "gaps_of",
+    "join_gaps",
+    "join_positions",
     "keep",
     "keep_among",
     "mark",
+    "mark_gaps",
+    "marked",
+    "pack",
     "product",
     "renewed",
     "sample_sum",
+    "sign_at",
     "sums",
 ]

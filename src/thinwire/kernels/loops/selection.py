@@ -241,7 +241,7 @@ def add_and_reach(
 
 
 @compiled()
-def mark(total: Floats, size: np.float32, where: Places, values: Floats) -> int:
+def sign_at(total: Floats, size: np.float32, where: Places, values: Floats) -> int:
     """The total's sign at each place, times a size; where it is zero, the place is dropped. Returns how many stay."""
     count = 0
     for i in range(len(where)):
