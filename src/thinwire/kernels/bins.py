@@ -42,13 +42,17 @@ def add_and_select(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: 
             loops.add_and_reach(*given, where)
         return where[:count]
 
-    where = np.concatenate(spread(select, x.numel(), bin_size))
+    noted = spread(select, x.numel(), bin_size)
     size = _mean(torch.from_numpy(largest))
     if not size.isfinite():
         return torch.full_like(out, torch.nan)
-    values = torch.empty(len(where))
-    count = loops.sign_at(outs, np.float32(size.item()), where, vector(values)) if size > 0 else 0
-    return Sparse(values[:count], torch.from_numpy(where)[:count], out)
+    count = sum(map(len, noted)) if size > 0 else 0
+    where, values, end = torch.empty(count, dtype=torch.int64), torch.empty(count), 0
+    for places in noted if count else ():
+        part = slice(end, end + len(places))
+        loops.told(places, np.float32(size), vector(where[part]), vector(values[part]))
+        end = part.stop
+    return Sparse(values, where, out)
 
 
 def _plain(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: float) -> Tensor | Sparse:

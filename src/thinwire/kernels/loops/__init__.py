@@ -16,7 +16,7 @@ from .selection import (
     keep,
     keep_among,
     sample_sum,
-    sign_at,
+    told,
 )
 
 __all__ = [
@@ -41,6 +41,6 @@ __all__ = [
     "product",
     "renewed",
     "sample_sum",
-    "sign_at",
     "sums",
+    "told",
 ]
