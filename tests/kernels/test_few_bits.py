@@ -25,7 +25,7 @@ SIZES = (0, 1, 7, 1001, 40_009)
 BLOCKS = (3, 512, 2**14 + 1)
 KEYS = (None, 2**32 - 5)
 every_number_of_threads = pytest.mark.parametrize("threads", THREADS)
-every_kind = pytest.mark.parametrize("kind", (*KINDS, "not finite"))
+every_kind = pytest.mark.parametrize("kind", [*KINDS, "not finite"])
 every_width = pytest.mark.parametrize("bits", [2, 3, 4, 8])
 
 

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .compiled import loops_for
+from .compiled import loops_for, vector
 from .scratch import scratch
 from .sparse import Sparse
 from .threads import spread, stretches
@@ -24,7 +24,7 @@ def add_and_select(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: 
     loops = loops_for(x, rest, out)
     if loops is None or x.numel() == 0:
         return _plain(x, rest, out, bin_size, factor)
-    xs, rests, outs = (tensor.view(-1).numpy() for tensor in (x, rest, out))
+    xs, rests, outs = map(vector, (x, rest, out))
     largest = np.empty(-(-x.numel() // bin_size), np.float32)
 
     cut = stretches(x.numel(), bin_size)
@@ -42,13 +42,17 @@ def add_and_select(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: 
             loops.add_and_reach(*given, where)
         return where[:count]
 
-    where = np.concatenate(spread(select, x.numel(), bin_size))
+    noted = spread(select, x.numel(), bin_size)
     size = _mean(torch.from_numpy(largest))
     if not size.isfinite():
         return torch.full_like(out, torch.nan)
-    values = torch.empty(len(where))
-    count = loops.mark(outs, np.float32(size.item()), where, values.numpy()) if size > 0 else 0
-    return Sparse(values[:count], torch.from_numpy(where)[:count], out)
+    count = sum(map(len, noted)) if size > 0 else 0
+    where, values, end = torch.empty(count, dtype=torch.int64), torch.empty(count), 0
+    for places in noted if count else ():
+        part = slice(end, end + len(places))
+        loops.told(places, np.float32(size), vector(where[part]), vector(values[part]))
+        end = part.stop
+    return Sparse(values, where, out)
 
 
 def _plain(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: float) -> Tensor | Sparse:

@@ -26,7 +26,7 @@ class Meaning(NamedTuple):
     @property
     def most(self) -> int:
         """The largest size that is told, in scales."""
-        return max(abs(self.offset), abs(self.factor * (2**self.bits - 1) + self.offset))
+        return max(abs(self.offset), abs(self.factor * ((1 << self.bits) - 1) + self.offset))
 
 
 class Coded(Lazy):

@@ -40,7 +40,7 @@ def encode(positions: Tensor, size: int) -> Tensor:
     split = packed_bytes(count, low)
     coded = torch.empty(coded_bytes(count, size), dtype=torch.uint8)
     loops.pack(vector(positions), low, vector(coded[:split]))
-    loops.mark_positions(vector(positions), low, 1, vector(coded[split:]))
+    loops.mark(vector(positions), low, 1, vector(coded[split:]))
     return coded
 
 
@@ -92,7 +92,7 @@ def _bitmap(positions: Tensor, size: int) -> Tensor:
     loops = loops_for(positions, dtype=torch.int64)
     if loops is not None:
         bitmap = torch.empty(packed_bytes(size, 1), dtype=torch.uint8)
-        loops.mark_positions(vector(positions), 0, 0, vector(bitmap))
+        loops.mark(vector(positions), 0, 0, vector(bitmap))
         return bitmap
     marks = torch.zeros(size, dtype=torch.uint8, device=positions.device)
     marks[positions] = 1

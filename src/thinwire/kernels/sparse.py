@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from ..lazy import Lazy, Rest
-from .compiled import loops_for
+from .compiled import loops_for, vector
 
 
 class Sparse(Lazy):
@@ -30,7 +30,7 @@ class Sparse(Lazy):
             total.view(-1).index_add_(0, self.where, values if weight is None else values * weight)
         else:
             weight = 1.0 if weight is None else weight
-            loops.add_at(total.view(-1).numpy(), self.where.numpy(), values.numpy(), np.float32(weight))
+            loops.add_at(vector(total), vector(self.where), vector(values), np.float32(weight))
 
     def rest_of(self, total: Tensor) -> Rest:
         self.add_to(total, -1.0)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..lazy import Rest
-from .compiled import loops_for
+from .compiled import loops_for, vector
 from .scratch import scratch
 from .sparse import Sparse
 from .threads import spread, stretches
@@ -75,8 +75,8 @@ def _noted(loops: ModuleType, x: Tensor, rest: Tensor | None, decay: float, out:
     size = x.numel()
     if not _sampled(size, count):
         return None
-    xs, outs, factor = x.numpy(), out.numpy(), np.float32(decay if rest is not None else 0)
-    rests = xs if rest is None else rest.numpy()
+    xs, outs, factor = vector(x), vector(out), np.float32(decay if rest is not None else 0)
+    rests = xs if rest is None else vector(rest)
     sample = np.empty(SAMPLE, np.float32)
     loops.sample_sum(xs, rests, factor, sample)
     # So far down that too few would be an accident of four standard deviations, and then they are counted.
@@ -115,7 +115,7 @@ def _exact(loops: ModuleType, flat: Tensor, count: int, noted: Noted | None) -> 
         least, equal = _least_by_order(noted.sizes, count)
         loops.keep_among(*noted, least, equal, where)
     else:
-        numbers = flat.numpy()
+        numbers = vector(flat)
         few = flat.numel() < 2 * SAMPLE
         least, equal = _least_by_order(_sizes(numbers), count) if few else _least_by_bits(loops, numbers, count)
         loops.keep(numbers, least, equal, where)

@@ -5,7 +5,7 @@ are contiguous. Nothing is checked for the loops: they neither read nor write be
 """
 
 from .coded import add_coded, add_rest_of_coded, write_coded
-from .indices import counted, gaps_of, join_gaps, join_positions, mark_gaps, mark_positions, marked, pack
+from .indices import counted, gaps_of, join_gaps, join_positions, mark, mark_gaps, marked, pack
 from .low_rank import add_rest, dots, product, renewed, sums
 from .quantise import quantise, scales
 from .selection import (
@@ -17,8 +17,8 @@ from .selection import (
     filter_from,
     keep,
     keep_among,
-    mark,
     sample_sum,
+    told,
 )
 from .signs import magnitudes, signs, thirds
 
@@ -42,7 +42,6 @@ __all__ = [
     "magnitudes",
     "mark",
     "mark_gaps",
-    "mark_positions",
     "marked",
     "pack",
     "product",
@@ -53,5 +52,6 @@ __all__ = [
     "signs",
     "sums",
     "thirds",
+    "told",
     "write_coded",
 ]

@@ -106,7 +106,7 @@ def mark_gaps(gaps: Integers, low: int, bitmap: Bytes) -> None:
 
 
 @compiled()
-def mark_positions(positions: Integers, low: int, step: int, bitmap: Bytes) -> None:
+def mark(positions: Integers, low: int, step: int, bitmap: Bytes) -> None:
     """Mark (position >> low) + i * step for the i-th position, in an empty bitmap with room for all."""
     bitmap[:] = 0
     rows, base, bit = np.uint64(len(bitmap)), np.uint64(0), np.uint8(1)

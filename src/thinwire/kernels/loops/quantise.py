@@ -1,8 +1,8 @@
 """Few bits an entry, and a scale for each block; the twins are in quantise.py above.
 
-Codes lie in lanes: of m bytes, byte j holds the entries j, j + m, ... . A loop fills some bytes, lane after lane, so that
-several threads may fill different ones. numba widens every sum of small integers to 64 bits, where vectors hold few of
-them: so what is small is made small again at every step.
+Codes lie in lanes: of m bytes, byte j holds the entries j, j + m, ... . A loop fills some bytes, lane after lane, so
+that several threads may fill different ones. numba widens every sum of small integers to 64 bits, of which vectors hold
+few: so what is small is made small again at every step.
 """
 
 import numpy as np

@@ -179,14 +179,23 @@ def count_low(x: Floats, high: int, counts: NDArray[np.int64]) -> None:
 
 
 @compiled()
+def _note(total: Floats, j: int, first: int, noted: Places, count: int) -> int:
+    """Note a place and, in its lowest bit, whether the total is negative there; nothing where it is zero."""
+    if total[j] == 0:
+        return count
+    if count < len(noted):
+        noted[count] = (first + j) << 1 | (total[j] < 0)
+    return count + 1
+
+
+@compiled()
 def add_and_reach(
-    x: Floats, rest: Floats, out: Floats, bin_size: int, more: np.float32, first: int, largest: Floats, where: Places
+    x: Floats, rest: Floats, out: Floats, bin_size: int, more: np.float32, first: int, largest: Floats, noted: Places
 ) -> int:
     """out = x + rest; notes the largest size in each bin, and where out + more * x is as large as that.
 
-    Returns how many there are; those that there is no room for are not noted.
-    A bin that no whole number of 64 (or 32) entries fills ends with 64 (or 32) that overlap: whatever is computed twice
-    comes out the same.
+    Returns how many there are; those that there is no room for are not noted. A bin that no whole number of 64 (or 32)
+    entries fills ends with 64 (or 32) that overlap: whatever is computed twice comes out the same.
     """
     bits, sizes, count = out.view(np.int32), largest.view(np.int32), 0
     for b in range(len(largest)):
@@ -215,38 +224,28 @@ def add_and_reach(
                 over = max(0, i - last)
                 hits = reaching64(out, x, more, i - over, most) >> np.uint64(over)
                 while hits:
-                    if count < len(where):
-                        where[count] = first + i + lowest(hits)
+                    count = _note(out, i + lowest(hits), first, noted, count)
                     hits &= hits - ONE
-                    count += 1
-                if over or i == last:
+                if i >= last:
                     break
                 i += 64
         elif stop - start >= 32:
             hits = reaching32(out, x, more, start, most)
             hits |= reaching32(out, x, more, stop - 32, most) << np.uint64(stop - 32 - start)
             while hits:
-                if count < len(where):
-                    where[count] = first + start + lowest(hits)
+                count = _note(out, start + lowest(hits), first, noted, count)
                 hits &= hits - ONE
-                count += 1
         else:
             for j in range(start, stop):
                 reach = np.float32(out[j] + np.float32(more * x[j]))
                 if abs(reach) >= largest[b]:
-                    if count < len(where):
-                        where[count] = first + j
-                    count += 1
+                    count = _note(out, j, first, noted, count)
     return count
 
 
 @compiled()
-def mark(total: Floats, size: np.float32, where: Places, values: Floats) -> int:
-    """The total's sign at each place, times a size; where it is zero, the place is dropped. Returns how many stay."""
-    count = 0
-    for i in range(len(where)):
-        x = total[where[i]]
-        if x != 0:
-            where[count], values[count] = where[i], size if x > 0 else -size
-            count += 1
-    return count
+def told(noted: Places, size: np.float32, where: Places, values: Floats) -> None:
+    """What was noted, as places and signs times a size."""
+    for i in range(len(noted)):
+        where[i] = noted[i] >> 1
+        values[i] = -size if noted[i] & 1 else size

@@ -29,13 +29,13 @@ def _beyond(x: np.float32, least: np.float32) -> np.float32:
 
 
 @compiled()
-def _folded(sums: Doubles) -> float:
+def _folded(sums: Doubles) -> np.float64:
     width = len(sums) // 2
     while width:
         for j in range(width):
             sums[j] += sums[j + width]
         width //= 2
-    return sums[0]
+    return np.float64(sums[0])
 
 
 @compiled()
@@ -55,7 +55,7 @@ def _fours_beyond(x: Floats, least: np.float32, out: Floats) -> None:
 
 
 @compiled()
-def _sum_of_fours(fours: Floats, sums: Doubles) -> float:
+def _sum_of_fours(fours: Floats, sums: Doubles) -> np.float64:
     p, q, r, s = fours[:128], fours[128:256], fours[256:384], fours[384:]
     for j in range(128):
         sums[j] = (np.float64(p[j]) + np.float64(q[j])) + (np.float64(r[j]) + np.float64(s[j]))
@@ -66,7 +66,7 @@ def _sum_of_fours(fours: Floats, sums: Doubles) -> float:
 
 
 @compiled()
-def _sum(x: Floats, least: np.float32, fours: Floats, sums: Doubles) -> float:
+def _sum(x: Floats, least: np.float32, fours: Floats, sums: Doubles) -> np.float64:
     """The sum of a piece's magnitudes beyond the least."""
     if least < 0:
         _fours(x, fours)
@@ -81,7 +81,7 @@ def _sum(x: Floats, least: np.float32, fours: Floats, sums: Doubles) -> float:
 
 
 @compiled()
-def _sum_of_some(x: Floats, least: np.float32, padded: Floats, fours: Floats, sums: Doubles) -> float:
+def _sum_of_some(x: Floats, least: np.float32, padded: Floats, fours: Floats, sums: Doubles) -> np.float64:
     """The sum of a piece that may be short."""
     if len(x) == PIECE:
         return _sum(x, least, fours, sums)
@@ -97,7 +97,7 @@ def _add_negative(x: Floats, one: np.uint8, to: Bytes) -> None:
 
 
 @compiled()
-def _add_thirds(x: Floats, least: np.float32, one: np.uint8, to: Bytes) -> int:
+def _add_thirds(x: Floats, least: np.float32, one: np.uint8, to: Bytes) -> np.int32:
     middle, upper, count = np.int32(one), np.int32(2 * one), np.int32(0)
     for j in range(len(x)):
         code = np.int32(middle if x[j] >= -least else np.int32(0))
