@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .jit import compiled
+from .sign_vectors import add_fours, add_fours_and_signs, add_fours_and_thirds
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
 
 RUN = 2**19  # bytes of a lane
-PIECE = 2048
+PIECE, STEP = 2048, 128  # entries
 
 
 @compiled()
@@ -29,8 +30,29 @@ def _beyond(x: np.float32, least: np.float32) -> np.float32:
 
 
 @compiled()
-def _folded(sums: Doubles) -> np.float64:
-    width = len(sums) // 2
+def _sum_of_fours(fours: Floats, sums: Doubles) -> np.float64:
+    p, q, r, s = fours[:128], fours[128:256], fours[256:384], fours[384:]
+    for j in range(128):
+        sums[j] = (np.float64(p[j]) + np.float64(q[j])) + (np.float64(r[j]) + np.float64(s[j]))
+    t, u, v, w = sums[:32], sums[32:64], sums[64:96], sums[96:128]
+    for j in range(32):
+        t[j] = (t[j] + u[j]) + (v[j] + w[j])
+    for j in range(16):
+        t[j] += t[j + 16]
+    for j in range(8):
+        t[j] += t[j + 8]
+    return np.float64(((t[0] + t[4]) + (t[2] + t[6])) + ((t[1] + t[5]) + (t[3] + t[7])))
+
+
+@compiled()
+def _sum(x: Floats, least: np.float32, fours: Floats, sums: Doubles) -> np.float64:
+    """The sum of a piece's magnitudes beyond the least, of which four neighbours each are added already."""
+    total = _sum_of_fours(fours, sums)
+    if total < np.inf:
+        return total
+    for j in range(PIECE):
+        sums[j] = np.float64(_beyond(x[j], least)) if j < len(x) else 0.0
+    width = PIECE // 2
     while width:
         for j in range(width):
             sums[j] += sums[j + width]
@@ -39,98 +61,60 @@ def _folded(sums: Doubles) -> np.float64:
 
 
 @compiled()
-def _fours(x: Floats, out: Floats) -> None:
-    for i in range(PIECE // 128):
-        p, q, r, s, to = x[128 * i :], x[128 * i + 32 :], x[128 * i + 64 :], x[128 * i + 96 :], out[32 * i :]
-        for j in range(32):
-            to[j] = (abs(p[j]) + abs(q[j])) + (abs(r[j]) + abs(s[j]))
+def _piece(x: Floats, lane: int, rows: int, begin: int) -> Floats:
+    """The entries of a piece of a lane; the last may be short, or none."""
+    first = min(lane * rows + begin, len(x))
+    return x[first : min(lane * rows + min(begin + PIECE, rows), len(x))]
 
 
 @compiled()
-def _fours_beyond(x: Floats, least: np.float32, out: Floats) -> None:
-    for i in range(PIECE // 128):
-        p, q, r, s, to = x[128 * i :], x[128 * i + 32 :], x[128 * i + 64 :], x[128 * i + 96 :], out[32 * i :]
-        for j in range(32):
-            to[j] = (_beyond(p[j], least) + _beyond(q[j], least)) + (_beyond(r[j], least) + _beyond(s[j], least))
-
-
-@compiled()
-def _sum_of_fours(fours: Floats, sums: Doubles) -> np.float64:
-    p, q, r, s = fours[:128], fours[128:256], fours[256:384], fours[384:]
-    for j in range(128):
-        sums[j] = (np.float64(p[j]) + np.float64(q[j])) + (np.float64(r[j]) + np.float64(s[j]))
-    t, u, v, w = sums[:32], sums[32:64], sums[64:96], sums[96:128]
-    for j in range(32):
-        t[j] = (t[j] + u[j]) + (v[j] + w[j])
-    return _folded(t)
-
-
-@compiled()
-def _sum(x: Floats, least: np.float32, fours: Floats, sums: Doubles) -> np.float64:
-    """The sum of a piece's magnitudes beyond the least."""
-    if least < 0:
-        _fours(x, fours)
-    else:
-        _fours_beyond(x, least, fours)
-    total = _sum_of_fours(fours, sums)
-    if total < np.inf:
-        return total
-    for j in range(PIECE):
-        sums[j] = np.float64(_beyond(x[j], least))
-    return _folded(sums)
-
-
-@compiled()
-def _sum_of_some(x: Floats, least: np.float32, padded: Floats, fours: Floats, sums: Doubles) -> np.float64:
-    """The sum of a piece that may be short."""
-    if len(x) == PIECE:
-        return _sum(x, least, fours, sums)
-    padded[: len(x)] = x
-    padded[len(x) :] = 0
-    return _sum(padded, least, fours, sums)
-
-
-@compiled()
-def _add_negative(x: Floats, one: np.uint8, to: Bytes) -> None:
-    for j in range(len(x)):
-        to[j] |= np.uint8(np.int32(np.int32(one) if x[j] < np.float32(0) else np.int32(0)))
-
-
-@compiled()
-def _add_thirds(x: Floats, least: np.float32, one: np.uint8, to: Bytes) -> np.int32:
-    middle, upper, count = np.int32(one), np.int32(2 * one), np.int32(0)
-    for j in range(len(x)):
-        code = np.int32(middle if x[j] >= -least else np.int32(0))
-        code = np.int32(upper if x[j] > least else code)
-        count = np.int32(count + np.int32(code != middle))
-        to[j] |= np.uint8(code)
-    return count
+def _padded(x: Floats, out: Floats) -> Floats:
+    """As many entries as a whole number of steps takes, with zeros behind the last."""
+    whole = out[: -(-len(x) // STEP) * STEP]
+    whole[: len(x)] = x
+    whole[len(x) :] = 0
+    return whole
 
 
 @compiled()
 def magnitudes(x: Floats, rows: int, start: int, stop: int, sizes: Doubles) -> None:
     """The sums of the pieces from one row to another of every lane."""
-    padded, fours, sums = np.empty(PIECE, np.float32), np.empty(PIECE // 4, np.float32), np.empty(PIECE, np.float64)
+    room, fours, sums = np.empty(PIECE, np.float32), np.empty(PIECE // 4, np.float32), np.empty(PIECE, np.float64)
     for lane in range(len(sizes)):
         for begin in range(start, stop, PIECE):
-            first = min(lane * rows + begin, len(x))
-            some = x[first : min(lane * rows + min(begin + PIECE, rows), len(x))]
-            sizes[lane, begin // PIECE] = _sum_of_some(some, np.float32(-1), padded, fours, sums)
+            some = _piece(x, lane, rows, begin)
+            whole = some
+            if len(some) < PIECE:
+                whole = _padded(some, room)
+                fours[:] = 0
+            for i in range(0, len(whole), STEP):
+                add_fours(whole, i, fours, i // 4)
+            sizes[lane, begin // PIECE] = _sum(some, np.float32(-1), fours, sums)
 
 
 @compiled()
 def signs(x: Floats, start: int, stop: int, sizes: Doubles, out: Bytes) -> None:
     """The bytes from one to another, with a bit for every negative entry, and the sums of the pieces in them."""
-    padded, fours, sums = np.empty(PIECE, np.float32), np.empty(PIECE // 4, np.float32), np.empty(PIECE, np.float64)
-    rows = len(out)
+    room, fours, sums = np.empty(PIECE, np.float32), np.empty(PIECE // 4, np.float32), np.empty(PIECE, np.float64)
+    rows, codes = len(out), np.empty(PIECE, np.uint8)
     for run in range(start, stop, RUN):
         out[run : min(run + RUN, stop)] = 0
         for lane in range(8):
+            one = np.uint8(1 << lane)
             for begin in range(run, min(run + RUN, stop), PIECE):
-                first = min(lane * rows + begin, len(x))
-                some = x[first : min(lane * rows + min(begin + PIECE, rows), len(x))]
-                sizes[lane, begin // PIECE] = _sum_of_some(some, np.float32(-1), padded, fours, sums)
-                _add_negative(some, np.uint8(1 << lane), out[begin : begin + len(some)])
+                some = _piece(x, lane, rows, begin)
+                if len(some) == PIECE:
+                    to = out[begin : begin + PIECE]
+                    for i in range(0, PIECE, STEP):
+                        add_fours_and_signs(some, i, fours, i // 4, one, to)
+                else:
+                    whole = _padded(some, room)
+                    codes[:], fours[:] = 0, 0
+                    for i in range(0, len(whole), STEP):
+                        add_fours_and_signs(whole, i, fours, i // 4, one, codes)
+                    for i in range(len(some)):
+                        out[begin + i] |= codes[i]
+                sizes[lane, begin // PIECE] = _sum(some, np.float32(-1), fours, sums)
 
 
 @compiled()
@@ -140,15 +124,24 @@ def thirds(
     """The bytes from one to another, with two bits for every entry: 0 and 2 for those beyond the least size, 1 for the
     others; and the sums of the pieces in them and how many entries, as far as they are beyond it.
     """
-    padded, fours, sums = np.empty(PIECE, np.float32), np.empty(PIECE // 4, np.float32), np.empty(PIECE, np.float64)
-    rows = len(out)
+    room, fours, sums = np.empty(PIECE, np.float32), np.empty(PIECE // 4, np.float32), np.empty(PIECE, np.float64)
+    rows, codes = len(out), np.empty(PIECE, np.uint8)
     for run in range(start, stop, RUN):
         out[run : min(run + RUN, stop)] = 0
         for lane in range(4):
+            one = np.uint8(1 << (2 * lane))
             for begin in range(run, min(run + RUN, stop), PIECE):
-                first = min(lane * rows + begin, len(x))
-                some = x[first : min(lane * rows + min(begin + PIECE, rows), len(x))]
-                sizes[lane, begin // PIECE] = _sum_of_some(some, least, padded, fours, sums)
-                counts[lane, begin // PIECE] = _add_thirds(
-                    some, least, np.uint8(1 << (2 * lane)), out[begin : begin + len(some)]
-                )
+                some, count = _piece(x, lane, rows, begin), 0
+                if len(some) == PIECE:
+                    to = out[begin : begin + PIECE]
+                    for i in range(0, PIECE, STEP):
+                        count += add_fours_and_thirds(some, i, fours, i // 4, least, one, to)
+                else:
+                    whole = _padded(some, room)
+                    codes[:], fours[:] = 0, 0
+                    for i in range(0, len(whole), STEP):
+                        count += add_fours_and_thirds(whole, i, fours, i // 4, least, one, codes)
+                    for i in range(len(some)):
+                        out[begin + i] |= codes[i]
+                sizes[lane, begin // PIECE] = _sum(some, least, fours, sums)
+                counts[lane, begin // PIECE] = count

@@ -1,0 +1,108 @@
+"""128 entries at once: their codes are put into a lane of bytes, and their sizes added by fours."""
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.cgutils import get_or_insert_function
+from numba.extending import intrinsic
+
+FLOAT, BYTE, INT = ir.FloatType(), ir.IntType(8), ir.IntType(32)
+WIDTH = 32
+FLOATS, BYTES = ir.VectorType(FLOAT, WIDTH), ir.VectorType(BYTE, WIDTH)
+ZEROS, NONE = ir.Constant(FLOATS, [0.0] * WIDTH), ir.Constant(BYTES, [0] * WIDTH)
+
+Made = tuple[Any, Callable[[Any, Any, Any, Any], Any]]
+
+
+class Code:
+    """The instructions for what lies in arrays, and for 32 entries of it."""
+
+    def __init__(self, context: Any, builder: Any, signature: Any) -> None:
+        self.context, self.builder, self.signature = context, builder, signature
+
+    def place(self, position: int, array: Any, i: Any, further: int, kind: Any) -> Any:
+        made = self.context.make_array(self.signature.args[position])(self.context, self.builder, array)
+        at = self.builder.add(i, ir.Constant(i.type, further))
+        return self.builder.bitcast(self.builder.gep(made.data, [at]), kind.as_pointer())
+
+    def load(self, place: Any) -> Any:
+        return self.builder.load(place, align=4 if place.type.pointee == FLOATS else 1)
+
+    def join(self, codes: Any, place: Any) -> None:
+        self.builder.store(self.builder.or_(self.load(place), codes), place, align=1)
+
+    def repeated(self, value: Any) -> Any:
+        vector = ir.Constant(ir.VectorType(value.type, WIDTH), ir.Undefined)
+        first = self.builder.insert_element(vector, value, ir.Constant(INT, 0))
+        return self.builder.shuffle_vector(first, vector, ir.Constant(ir.VectorType(INT, WIDTH), [0] * WIDTH))
+
+    def sizes(self, numbers: Any) -> Any:
+        name, kind = f"llvm.fabs.v{WIDTH}f32", ir.FunctionType(FLOATS, [FLOATS])
+        function = get_or_insert_function(self.builder.module, kind, name)  # type: ignore[no-untyped-call]  # numba's
+        return self.builder.call(function, [numbers])
+
+    def add_fours(self, sizes: list[Any], place: Any) -> None:
+        p, q, r, s = sizes
+        fours = self.builder.fadd(self.builder.fadd(p, q), self.builder.fadd(r, s))
+        self.builder.store(fours, place, align=4)
+
+
+@intrinsic
+def add_fours(typing: Any, x: Any, i: Any, fours: Any, j: Any) -> Made:
+    """Add the sizes of 128 entries from i on by fours, into 32 from j on."""
+
+    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        x, i, fours, j = given
+        code = Code(context, builder, signature)
+        sizes = [code.sizes(code.load(code.place(0, x, i, k * WIDTH, FLOATS))) for k in range(4)]
+        code.add_fours(sizes, code.place(2, fours, j, 0, FLOATS))
+        return context.get_dummy_value()
+
+    return types.void(x, types.intp, fours, types.intp), code
+
+
+@intrinsic
+def add_fours_and_signs(typing: Any, x: Any, i: Any, fours: Any, j: Any, one: Any, to: Any) -> Made:
+    """The same; and join `one` to the bytes, from i on, of those that are negative."""
+
+    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        x, i, fours, j, one, to = given
+        code, sizes = Code(context, builder, signature), []
+        for k in range(4):
+            numbers = code.load(code.place(0, x, i, k * WIDTH, FLOATS))
+            negative = builder.fcmp_ordered("<", numbers, ZEROS)
+            code.join(builder.select(negative, code.repeated(one), NONE), code.place(5, to, i, k * WIDTH, BYTES))
+            sizes.append(code.sizes(numbers))
+        code.add_fours(sizes, code.place(2, fours, j, 0, FLOATS))
+        return context.get_dummy_value()
+
+    return types.void(x, types.intp, fours, types.intp, types.uint8, to), code
+
+
+@intrinsic
+def add_fours_and_thirds(typing: Any, x: Any, i: Any, fours: Any, j: Any, least: Any, one: Any, to: Any) -> Made:
+    """The same, of those beyond a size only; and join `one` to the bytes of those that are not below, twice to those
+    that are above. Returns how many are beyond.
+    """
+
+    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        x, i, fours, j, least, one, to = given
+        code, sizes, count = Code(context, builder, signature), [], ir.Constant(INT, 0)
+        above, below = code.repeated(least), code.repeated(builder.fneg(least))
+        middle, upper = code.repeated(one), code.repeated(builder.add(one, one))
+        for k in range(4):
+            numbers = code.load(code.place(0, x, i, k * WIDTH, FLOATS))
+            codes = builder.select(builder.fcmp_ordered(">=", numbers, below), middle, NONE)
+            codes = builder.select(builder.fcmp_ordered(">", numbers, above), upper, codes)
+            code.join(codes, code.place(6, to, i, k * WIDTH, BYTES))
+            size = code.sizes(numbers)
+            small = builder.fcmp_ordered("<=", size, above)
+            sizes.append(builder.select(small, ZEROS, size))
+            beyond = builder.bitcast(builder.fcmp_ordered(">", size, above), INT)
+            count = builder.add(count, builder.ctpop(beyond))
+        code.add_fours(sizes, code.place(2, fours, j, 0, FLOATS))
+        return builder.zext(count, ir.IntType(64))
+
+    return types.int64(x, types.intp, fours, types.intp, types.float32, types.uint8, to), code
