@@ -9,7 +9,6 @@ from torch.nn.functional import pad
 
 from ..core import PayloadError
 from ..lazy import Lazy, Rest
-from ..precision import working
 from .bits import packed_bytes, unpack
 from .compiled import loops_for, vector
 from .threads import spread
@@ -33,7 +32,7 @@ class Coded(Lazy):
     """The tensor that codes stand for, in the shape and type of another; checked to be one."""
 
     def __init__(self, packed: Tensor, scale: Tensor, meaning: Meaning, like: Tensor) -> None:
-        size, wide = like.numel(), working(like.dtype)
+        size, wide = like.numel(), torch.promote_types(like.dtype, torch.float32)
         blocks = -(-size // meaning.block) if meaning.block else 1
         if packed.dtype != torch.uint8 or packed.shape != (packed_bytes(size, meaning.bits),):
             raise PayloadError(f"{packed.dtype} {tuple(packed.shape)} cannot be {size} codes of {meaning.bits} bits")

@@ -74,8 +74,11 @@ def _in_order(sums: Tensor) -> float:
 def _sums(sizes: Tensor, lanes: int) -> Tensor:
     """The sums of the pieces of every lane."""
     rows = -(-sizes.numel() // lanes)
-    by_lane = pad(sizes, (0, lanes * rows - sizes.numel())).view(lanes, rows)
-    pieces = pad(by_lane, (0, -rows % PIECE)).view(-1, PIECE // 128, 4, 32)
+    return torch.cat([_sums_of_lane(sizes[lane * rows : (lane + 1) * rows], rows) for lane in range(lanes)])
+
+
+def _sums_of_lane(sizes: Tensor, rows: int) -> Tensor:
+    pieces = pad(sizes, (0, -(-rows // PIECE) * PIECE - sizes.numel())).view(-1, PIECE // 128, 4, 32)
     sums = _folded(_quarters(pieces).double().view(-1, 4, PIECE // 16))
     large = ~sums.isfinite()  # for four of them in 32 bits, or not finite at all
     sums[large] = _halved(pieces[large].double().view(-1, PIECE))

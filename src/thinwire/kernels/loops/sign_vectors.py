@@ -49,8 +49,7 @@ class Code:
         self.builder.store(fours, place, align=4)
 
 
-@intrinsic
-def add_fours(typing: Any, x: Any, i: Any, fours: Any, j: Any) -> Made:
+def _add_fours(typing: Any, x: Any, i: Any, fours: Any, j: Any) -> Made:
     """Add the sizes of 128 entries from i on by fours, into 32 from j on."""
 
     def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -63,8 +62,7 @@ def add_fours(typing: Any, x: Any, i: Any, fours: Any, j: Any) -> Made:
     return types.void(x, types.intp, fours, types.intp), code
 
 
-@intrinsic
-def add_fours_and_signs(typing: Any, x: Any, i: Any, fours: Any, j: Any, one: Any, to: Any) -> Made:
+def _add_fours_and_signs(typing: Any, x: Any, i: Any, fours: Any, j: Any, one: Any, to: Any) -> Made:
     """The same; and join `one` to the bytes, from i on, of those that are negative."""
 
     def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
@@ -81,8 +79,7 @@ def add_fours_and_signs(typing: Any, x: Any, i: Any, fours: Any, j: Any, one: An
     return types.void(x, types.intp, fours, types.intp, types.uint8, to), code
 
 
-@intrinsic
-def add_fours_and_thirds(typing: Any, x: Any, i: Any, fours: Any, j: Any, least: Any, one: Any, to: Any) -> Made:
+def _add_fours_and_thirds(typing: Any, x: Any, i: Any, fours: Any, j: Any, least: Any, one: Any, to: Any) -> Made:
     """The same, of those beyond a size only; and join `one` to the bytes of those that are not below, twice to those
     that are above. Returns how many are beyond.
     """
@@ -106,3 +103,12 @@ def add_fours_and_thirds(typing: Any, x: Any, i: Any, fours: Any, j: Any, least:
         return builder.zext(count, ir.IntType(64))
 
     return types.int64(x, types.intp, fours, types.intp, types.float32, types.uint8, to), code
+
+
+def _made(code: Callable[..., Made]) -> Any:
+    return intrinsic(code)
+
+
+add_fours = _made(_add_fours)  # (x, i, fours, j)
+add_fours_and_signs = _made(_add_fours_and_signs)  # (x, i, fours, j, one, to)
+add_fours_and_thirds = _made(_add_fours_and_thirds)  # (x, i, fours, j, least, one, to)
