@@ -31,13 +31,12 @@ def quantised(flat: Tensor, bits: int, block: int, key: int | None) -> tuple[Ten
     if loops is None:
         return _plainly(flat, bits, block, key)
     packed, scale = side_by_side(packed_bytes(size, bits), blocks, torch.float32)
-    x, codes, scales, known = vector(flat), vector(packed), vector(scale), block > LARGE
+    x, scales, known = vector(flat), vector(scale), block > LARGE
+    bits_of_x, both = x.view(np.int32), (scales, scales.view(np.int32))  # the same memory
     if known:
-        spread(lambda start, stop: loops.scales(x, block, levels(bits), start, stop, scales), blocks)
-    chance = key is not None, np.uint32(key or 0)
-    spread(
-        lambda start, stop: loops.quantise(x, block, bits, *chance, start, stop, scales, known, codes), packed.numel()
-    )
+        spread(lambda start, stop: loops.scales(bits_of_x, block, levels(bits), start, stop, *both), blocks)
+    given = x, bits_of_x, block, bits, key is not None, np.uint32(key or 0)
+    spread(lambda start, stop: loops.quantise(*given, start, stop, *both, known, vector(packed)), packed.numel())
     return packed, scale
 
 

@@ -14,7 +14,7 @@ from .buffers import side_by_side
 from .compiled import loops_for, vector
 from .threads import spread
 
-PIECE = 2048  # entries that are summed together
+PIECE, ABREAST = 2048, 32  # entries that are summed together, and in how many sums
 
 
 def signs(flat: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,19 +78,20 @@ def _sums(sizes: Tensor, lanes: int) -> Tensor:
 
 
 def _sums_of_lane(sizes: Tensor, rows: int) -> Tensor:
-    pieces = pad(sizes, (0, -(-rows // PIECE) * PIECE - sizes.numel())).view(-1, PIECE // 128, 4, 32)
-    sums = _folded(_quarters(pieces).double().view(-1, 4, PIECE // 16))
+    pieces = pad(sizes, (0, -(-rows // PIECE) * PIECE - sizes.numel())).view(-1, PIECE // 128, 4, ABREAST)
+    fours = (pieces[:, :, 0] + pieces[:, :, 1]) + (pieces[:, :, 2] + pieces[:, :, 3])
+    sums = _halved(_added(fours))
     large = ~sums.isfinite()  # for four of them in 32 bits, or not finite at all
-    sums[large] = _halved(pieces[large].double().view(-1, PIECE))
+    sums[large] = _halved(_added(pieces[large].view(-1, PIECE // ABREAST, ABREAST)))
     return sums
 
 
-def _folded(fours: Tensor) -> Tensor:
-    return _halved(_quarters(_quarters(fours).view(-1, 4, PIECE // 64)))
-
-
-def _quarters(x: Tensor) -> Tensor:
-    return (x[..., 0, :] + x[..., 1, :]) + (x[..., 2, :] + x[..., 3, :])
+def _added(rows: Tensor) -> Tensor:
+    """One after the other."""
+    total = rows[:, 0].double()
+    for i in range(1, rows.shape[1]):
+        total = total + rows[:, i].double()
+    return total
 
 
 def _halved(x: Tensor) -> Tensor:

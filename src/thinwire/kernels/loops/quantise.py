@@ -12,6 +12,7 @@ from .jit import compiled
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
+Integers = NDArray[np.int32]
 
 RUN = 2**19  # bytes of a lane that stay in the cache while the others are joined to them
 SHORT = 2048  # entries that are coded before they are joined
@@ -21,23 +22,25 @@ WITHOUT_SIGN = np.int32(0x7FFFFFFF)
 
 
 @compiled()
-def _scale(x: Floats, levels: int) -> np.float32:
-    """The largest magnitude in as many levels; NaN if there is one."""
-    bits, most = x.view(np.int32), np.int32(0)
+def _set_scale(bits: Integers, levels: int, scale: Floats, bits_of_scale: Integers) -> None:
+    """The largest magnitude in as many levels; NaN if there is one. Numbers are given by their bits."""
+    most = np.int32(0)
     for i in range(len(bits)):  # without the sign, bits are ordered as sizes are, and NaN is the largest
         most = max(most, np.int32(bits[i] & WITHOUT_SIGN))
+    bits_of_scale[0] = most
     if most > NOT_FINITE:
-        return np.float32(np.nan)
-    largest = np.empty(1, np.int32)
-    largest[0] = most
-    return max(np.float32(largest.view(np.float32)[0] / np.float32(levels)), TINY)
+        scale[0] = np.nan
+    else:
+        scale[0] = max(np.float32(scale[0] / np.float32(levels)), TINY)
 
 
 @compiled()
-def scales(x: Floats, block: int, levels: int, start: int, stop: int, out: Floats) -> None:
+def scales(
+    bits: Integers, block: int, levels: int, start: int, stop: int, scale: Floats, bits_of_scale: Integers
+) -> None:
     """The scales of the blocks from one to another."""
     for k in range(start, stop):
-        out[k] = _scale(x[k * block : (k + 1) * block], levels)
+        _set_scale(bits[k * block : (k + 1) * block], levels, scale[k:], bits_of_scale[k:])
 
 
 @compiled()
@@ -64,6 +67,7 @@ def _by_chance(x: Floats, scale: np.float32, levels: np.int32, key: np.uint32, o
 @compiled()
 def quantise(
     x: Floats,
+    bits_of_x: Integers,
     block: int,
     bits: int,
     stochastic: bool,
@@ -71,6 +75,7 @@ def quantise(
     start: int,
     stop: int,
     scale: Floats,
+    bits_of_scale: Integers,
     known: bool,
     out: Bytes,
 ) -> None:
@@ -86,7 +91,7 @@ def quantise(
                 k = entry // block
                 if k != last:
                     if not known:
-                        scale[k] = _scale(x[k * block : (k + 1) * block], levels)
+                        _set_scale(bits_of_x[k * block : (k + 1) * block], levels, scale[k:], bits_of_scale[k:])
                     last, step = k, scale[k]
                 some = x[entry : min(end, (k + 1) * block, entry + SHORT)]
                 to, codes = out[entry - lane * rows : entry - lane * rows + len(some)], scratch[: len(some)]

@@ -1,4 +1,4 @@
-"""128 entries at once: their codes are put into a lane of bytes, and their sizes added by fours."""
+"""128 entries at once: their codes are joined to a lane of bytes, and their sizes added."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +11,7 @@ from numba.extending import intrinsic
 FLOAT, BYTE, INT = ir.FloatType(), ir.IntType(8), ir.IntType(32)
 WIDTH = 32
 FLOATS, BYTES = ir.VectorType(FLOAT, WIDTH), ir.VectorType(BYTE, WIDTH)
+DOUBLES = ir.VectorType(ir.DoubleType(), WIDTH)
 ZEROS, NONE = ir.Constant(FLOATS, [0.0] * WIDTH), ir.Constant(BYTES, [0] * WIDTH)
 
 Made = tuple[Any, Callable[[Any, Any, Any, Any], Any]]
@@ -46,46 +47,47 @@ class Code:
     def add_fours(self, sizes: list[Any], place: Any) -> None:
         p, q, r, s = sizes
         fours = self.builder.fadd(self.builder.fadd(p, q), self.builder.fadd(r, s))
-        self.builder.store(fours, place, align=4)
+        sums = self.builder.fadd(self.builder.load(place, align=8), self.builder.fpext(fours, DOUBLES))
+        self.builder.store(sums, place, align=8)
 
 
-def _add_fours(typing: Any, x: Any, i: Any, fours: Any, j: Any) -> Made:
-    """Add the sizes of 128 entries from i on by fours, into 32 from j on."""
+def _add_sizes(typing: Any, x: Any, i: Any, sums: Any) -> Made:
+    """Add the sizes of 128 entries from i on to 32 sums: of four each, added in 32 bits."""
 
     def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        x, i, fours, j = given
+        x, i, sums = given
         code = Code(context, builder, signature)
         sizes = [code.sizes(code.load(code.place(0, x, i, k * WIDTH, FLOATS))) for k in range(4)]
-        code.add_fours(sizes, code.place(2, fours, j, 0, FLOATS))
+        code.add_fours(sizes, code.place(2, sums, ir.Constant(i.type, 0), 0, DOUBLES))
         return context.get_dummy_value()
 
-    return types.void(x, types.intp, fours, types.intp), code
+    return types.void(x, types.intp, sums), code
 
 
-def _add_fours_and_signs(typing: Any, x: Any, i: Any, fours: Any, j: Any, one: Any, to: Any) -> Made:
+def _add_sizes_and_signs(typing: Any, x: Any, i: Any, sums: Any, one: Any, to: Any) -> Made:
     """The same; and join `one` to the bytes, from i on, of those that are negative."""
 
     def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        x, i, fours, j, one, to = given
+        x, i, sums, one, to = given
         code, sizes = Code(context, builder, signature), []
         for k in range(4):
             numbers = code.load(code.place(0, x, i, k * WIDTH, FLOATS))
             negative = builder.fcmp_ordered("<", numbers, ZEROS)
-            code.join(builder.select(negative, code.repeated(one), NONE), code.place(5, to, i, k * WIDTH, BYTES))
+            code.join(builder.select(negative, code.repeated(one), NONE), code.place(4, to, i, k * WIDTH, BYTES))
             sizes.append(code.sizes(numbers))
-        code.add_fours(sizes, code.place(2, fours, j, 0, FLOATS))
+        code.add_fours(sizes, code.place(2, sums, ir.Constant(i.type, 0), 0, DOUBLES))
         return context.get_dummy_value()
 
-    return types.void(x, types.intp, fours, types.intp, types.uint8, to), code
+    return types.void(x, types.intp, sums, types.uint8, to), code
 
 
-def _add_fours_and_thirds(typing: Any, x: Any, i: Any, fours: Any, j: Any, least: Any, one: Any, to: Any) -> Made:
+def _add_sizes_and_thirds(typing: Any, x: Any, i: Any, sums: Any, least: Any, one: Any, to: Any) -> Made:
     """The same, of those beyond a size only; and join `one` to the bytes of those that are not below, twice to those
     that are above. Returns how many are beyond.
     """
 
     def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        x, i, fours, j, least, one, to = given
+        x, i, sums, least, one, to = given
         code, sizes, count = Code(context, builder, signature), [], ir.Constant(INT, 0)
         above, below = code.repeated(least), code.repeated(builder.fneg(least))
         middle, upper = code.repeated(one), code.repeated(builder.add(one, one))
@@ -93,22 +95,42 @@ def _add_fours_and_thirds(typing: Any, x: Any, i: Any, fours: Any, j: Any, least
             numbers = code.load(code.place(0, x, i, k * WIDTH, FLOATS))
             codes = builder.select(builder.fcmp_ordered(">=", numbers, below), middle, NONE)
             codes = builder.select(builder.fcmp_ordered(">", numbers, above), upper, codes)
-            code.join(codes, code.place(6, to, i, k * WIDTH, BYTES))
+            code.join(codes, code.place(5, to, i, k * WIDTH, BYTES))
             size = code.sizes(numbers)
             small = builder.fcmp_ordered("<=", size, above)
             sizes.append(builder.select(small, ZEROS, size))
             beyond = builder.bitcast(builder.fcmp_ordered(">", size, above), INT)
             count = builder.add(count, builder.ctpop(beyond))
-        code.add_fours(sizes, code.place(2, fours, j, 0, FLOATS))
+        code.add_fours(sizes, code.place(2, sums, ir.Constant(i.type, 0), 0, DOUBLES))
         return builder.zext(count, ir.IntType(64))
 
-    return types.int64(x, types.intp, fours, types.intp, types.float32, types.uint8, to), code
+    return types.int64(x, types.intp, sums, types.float32, types.uint8, to), code
+
+
+def _total(typing: Any, sums: Any) -> Made:
+    """One half of the sums added to the other until one is left."""
+
+    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        code, half = Code(context, builder, signature), WIDTH // 2
+        sums = builder.load(code.place(0, given[0], ir.Constant(ir.IntType(64), 0), 0, DOUBLES), align=8)
+        while half:
+            halves = [
+                builder.shuffle_vector(
+                    sums, sums, ir.Constant(ir.VectorType(INT, half), list(range(first, first + half)))
+                )
+                for first in (0, half)
+            ]
+            sums, half = builder.fadd(*halves), half // 2
+        return builder.extract_element(sums, ir.Constant(INT, 0))
+
+    return types.float64(sums), code
 
 
 def _made(code: Callable[..., Made]) -> Any:
     return intrinsic(code)
 
 
-add_fours = _made(_add_fours)  # (x, i, fours, j)
-add_fours_and_signs = _made(_add_fours_and_signs)  # (x, i, fours, j, one, to)
-add_fours_and_thirds = _made(_add_fours_and_thirds)  # (x, i, fours, j, least, one, to)
+add_sizes = _made(_add_sizes)  # (x, i, sums)
+add_sizes_and_signs = _made(_add_sizes_and_signs)  # (x, i, sums, one, to)
+add_sizes_and_thirds = _made(_add_sizes_and_thirds)  # (x, i, sums, least, one, to)
+total = _made(_total)  # (sums)

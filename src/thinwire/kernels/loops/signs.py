@@ -3,61 +3,40 @@
 A lane is a stretch of all entries that has one place in every byte, or one pair of bits. It is gone along as far as its
 bytes stay in the cache: to change lanes more often takes longer, as the processor fetches ahead best along one line.
 
-Sums are taken in an order that depends on the size alone: of each lane, pieces of 2048 entries, each of them by
-adding quarters and then halves to each other until one number is left. Four neighbours are added in 32 bits, the rest
-in 64; and where four are too large for that, all are added in 64.
+Sums are taken in an order that depends on the size alone: of each lane, pieces of 2048 entries, and of each piece, 32
+sums abreast. Of 128 entries, four each (those 32 apart) are added in 32 bits, and then to their sum in 64. Where four
+are too large for that, all are added in 64, one after the other. Then one half of the 32 is added to the other until
+one number is left.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .jit import compiled
-from .sign_vectors import add_fours, add_fours_and_signs, add_fours_and_thirds
+from .sign_vectors import add_sizes, add_sizes_and_signs, add_sizes_and_thirds, total
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
 
 RUN = 2**19  # bytes of a lane
-PIECE, STEP = 2048, 128  # entries
+PIECE, STEP, ABREAST = 2048, 128, 32  # entries
 
 
 @compiled()
-def _beyond(x: np.float32, least: np.float32) -> np.float32:
-    """The magnitude, or zero up to a least one; NaN stays."""
-    size = abs(x)
-    return np.float32(0) if size <= least else size
-
-
-@compiled()
-def _sum_of_fours(fours: Floats, sums: Doubles) -> np.float64:
-    p, q, r, s = fours[:128], fours[128:256], fours[256:384], fours[384:]
-    for j in range(128):
-        sums[j] = (np.float64(p[j]) + np.float64(q[j])) + (np.float64(r[j]) + np.float64(s[j]))
-    t, u, v, w = sums[:32], sums[32:64], sums[64:96], sums[96:128]
-    for j in range(32):
-        t[j] = (t[j] + u[j]) + (v[j] + w[j])
-    for j in range(16):
-        t[j] += t[j + 16]
-    for j in range(8):
-        t[j] += t[j + 8]
-    return np.float64(((t[0] + t[4]) + (t[2] + t[6])) + ((t[1] + t[5]) + (t[3] + t[7])))
-
-
-@compiled()
-def _sum(x: Floats, least: np.float32, fours: Floats, sums: Doubles) -> np.float64:
-    """The sum of a piece's magnitudes beyond the least, of which four neighbours each are added already."""
-    total = _sum_of_fours(fours, sums)
-    if total < np.inf:
-        return total
-    for j in range(PIECE):
-        sums[j] = np.float64(_beyond(x[j], least)) if j < len(x) else 0.0
-    width = PIECE // 2
-    while width:
-        for j in range(width):
-            sums[j] += sums[j + width]
-        width //= 2
-    return np.float64(sums[0])
+def _sum(x: Floats, least: np.float32, sums: Doubles) -> np.float64:
+    """The sum of a piece's magnitudes beyond the least, if it is not told by the sums of fours; which are set to 0."""
+    whole = total(sums)
+    if not whole < np.inf:
+        for j in range(ABREAST):
+            sums[j] = 0
+        for j in range(len(x)):
+            if not abs(x[j]) <= least:
+                sums[j % ABREAST] += np.float64(abs(x[j]))
+        whole = total(sums)
+    for j in range(ABREAST):
+        sums[j] = 0
+    return np.float64(whole)
 
 
 @compiled()
@@ -71,31 +50,28 @@ def _piece(x: Floats, lane: int, rows: int, begin: int) -> Floats:
 def _padded(x: Floats, out: Floats) -> Floats:
     """As many entries as a whole number of steps takes, with zeros behind the last."""
     whole = out[: -(-len(x) // STEP) * STEP]
-    whole[: len(x)] = x
-    whole[len(x) :] = 0
+    for j in range(len(whole)):
+        whole[j] = x[j] if j < len(x) else np.float32(0)
     return whole
 
 
 @compiled()
 def magnitudes(x: Floats, rows: int, start: int, stop: int, sizes: Doubles) -> None:
     """The sums of the pieces from one row to another of every lane."""
-    room, fours, sums = np.empty(PIECE, np.float32), np.empty(PIECE // 4, np.float32), np.empty(PIECE, np.float64)
+    room, sums = np.empty(PIECE, np.float32), np.zeros(ABREAST, np.float64)
     for lane in range(len(sizes)):
         for begin in range(start, stop, PIECE):
             some = _piece(x, lane, rows, begin)
-            whole = some
-            if len(some) < PIECE:
-                whole = _padded(some, room)
-                fours[:] = 0
+            whole = some if len(some) == PIECE else _padded(some, room)
             for i in range(0, len(whole), STEP):
-                add_fours(whole, i, fours, i // 4)
-            sizes[lane, begin // PIECE] = _sum(some, np.float32(-1), fours, sums)
+                add_sizes(whole, i, sums)
+            sizes[lane, begin // PIECE] = _sum(some, np.float32(-1), sums)
 
 
 @compiled()
 def signs(x: Floats, start: int, stop: int, sizes: Doubles, out: Bytes) -> None:
     """The bytes from one to another, with a bit for every negative entry, and the sums of the pieces in them."""
-    room, fours, sums = np.empty(PIECE, np.float32), np.empty(PIECE // 4, np.float32), np.empty(PIECE, np.float64)
+    room, sums = np.empty(PIECE, np.float32), np.zeros(ABREAST, np.float64)
     rows, codes = len(out), np.empty(PIECE, np.uint8)
     for run in range(start, stop, RUN):
         out[run : min(run + RUN, stop)] = 0
@@ -106,15 +82,15 @@ def signs(x: Floats, start: int, stop: int, sizes: Doubles, out: Bytes) -> None:
                 if len(some) == PIECE:
                     to = out[begin : begin + PIECE]
                     for i in range(0, PIECE, STEP):
-                        add_fours_and_signs(some, i, fours, i // 4, one, to)
+                        add_sizes_and_signs(some, i, sums, one, to)
                 else:
                     whole = _padded(some, room)
-                    codes[:], fours[:] = 0, 0
+                    codes[:] = 0
                     for i in range(0, len(whole), STEP):
-                        add_fours_and_signs(whole, i, fours, i // 4, one, codes)
+                        add_sizes_and_signs(whole, i, sums, one, codes)
                     for i in range(len(some)):
                         out[begin + i] |= codes[i]
-                sizes[lane, begin // PIECE] = _sum(some, np.float32(-1), fours, sums)
+                sizes[lane, begin // PIECE] = _sum(some, np.float32(-1), sums)
 
 
 @compiled()
@@ -124,7 +100,7 @@ def thirds(
     """The bytes from one to another, with two bits for every entry: 0 and 2 for those beyond the least size, 1 for the
     others; and the sums of the pieces in them and how many entries, as far as they are beyond it.
     """
-    room, fours, sums = np.empty(PIECE, np.float32), np.empty(PIECE // 4, np.float32), np.empty(PIECE, np.float64)
+    room, sums = np.empty(PIECE, np.float32), np.zeros(ABREAST, np.float64)
     rows, codes = len(out), np.empty(PIECE, np.uint8)
     for run in range(start, stop, RUN):
         out[run : min(run + RUN, stop)] = 0
@@ -135,13 +111,13 @@ def thirds(
                 if len(some) == PIECE:
                     to = out[begin : begin + PIECE]
                     for i in range(0, PIECE, STEP):
-                        count += add_fours_and_thirds(some, i, fours, i // 4, least, one, to)
+                        count += add_sizes_and_thirds(some, i, sums, least, one, to)
                 else:
                     whole = _padded(some, room)
-                    codes[:], fours[:] = 0, 0
+                    codes[:] = 0
                     for i in range(0, len(whole), STEP):
-                        count += add_fours_and_thirds(whole, i, fours, i // 4, least, one, codes)
+                        count += add_sizes_and_thirds(whole, i, sums, least, one, codes)
                     for i in range(len(some)):
                         out[begin + i] |= codes[i]
-                sizes[lane, begin // PIECE] = _sum(some, least, fours, sums)
+                sizes[lane, begin // PIECE] = _sum(some, least, sums)
                 counts[lane, begin // PIECE] = count

@@ -1,0 +1,60 @@
+"""What the first use of all compiled loops takes, in seconds: when nothing was compiled before, and when all was."""
+
+import os
+import subprocess
+import sys
+from tempfile import TemporaryDirectory
+
+from benchmarks.rows import Row, at_most
+
+COLD_BAR, WARM_BAR = 10.0, 1.0
+
+USES = """
+from time import perf_counter
+
+import torch
+
+import thinwire
+from thinwire import payload
+
+x = torch.randn(64, 2048, generator=torch.Generator().manual_seed(0))
+methods = [thinwire.Feedback(thinwire.PowerSGD(rank)) for rank in (1, 4)]
+methods += [thinwire.Feedback(thinwire.TopK(0.01)), thinwire.Feedback(thinwire.TopK(0.2)), thinwire.AdaComp(500)]
+methods += [thinwire.AdaComp(40), thinwire.Feedback(thinwire.Marks())]
+methods += [thinwire.Feedback(thinwire.Quantize(bits)) for bits in (2, 4, 8)]
+methods += [thinwire.Feedback(thinwire.Sign()), thinwire.Feedback(thinwire.Ternary())]
+
+
+def use() -> None:
+    for method in methods:
+        states = [method.init(x, 0) for _ in range(2)]
+        for _ in range(2):
+            talks = [thinwire.together([(thinwire.world(2), method.reduce(x, state))]) for state in states]
+            outcomes = thinwire.Simulated(2).run(talks)
+            states = [state for ((reply, state),) in outcomes]
+            thinwire.lazy.copy_(torch.empty_like(x), outcomes[0][0][0].reduced)
+    payload.encode(x, thinwire.Quantize(8, True, block=100_000), 0)
+
+
+times = []
+for _ in range(2):
+    start = perf_counter()
+    use()
+    times.append(perf_counter() - start)
+print(times[0] - times[1])
+"""
+
+
+def run() -> list[Row]:
+    with TemporaryDirectory() as folder:
+        cold, warm = (_seconds(folder) for _ in range(2))
+    return [
+        Row("first use of all loops, none compiled yet: seconds", cold, at_most(cold, COLD_BAR)),
+        Row("first use of all loops, all compiled before: seconds", warm, at_most(warm, WARM_BAR)),
+    ]
+
+
+def _seconds(folder: str) -> float:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
+    command = [sys.executable, "-c", USES]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
