@@ -5,10 +5,12 @@ import os
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import hook, links, power_sgd
+from benchmarks import first_use, hook, indices, links, power_sgd, quantise
+
+MEASURED = (power_sgd, quantise, indices, first_use, hook, links)
 
 if __name__ == "__main__":
     table = Table("what", "ratio", "bar", caption=f"load at the start: {os.getloadavg()[0]:.1f}")
-    for what, ratio, judged in (*power_sgd.run(), *hook.run(), *links.run()):
+    for what, ratio, judged in (row for module in MEASURED for row in module.run()):
         table.add_row(what, f"{ratio:.2f}", judged)
     Console().print(table)

@@ -1,7 +1,10 @@
 """Fair ratios on a machine that has other things to do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import perf_counter
+
+import torch
 
 
 def interleaved(jobs: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
@@ -13,3 +16,12 @@ def interleaved(jobs: dict[str, Callable[[], object]], repeats: int) -> dict[str
             job()
             best[name] = min(best[name], perf_counter() - start)
     return best
+
+
+@contextmanager
+def threads_of_torch(count: int) -> Iterator[None]:
+    """As many threads as that, for torch and for the loops."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    yield
+    torch.set_num_threads(before)

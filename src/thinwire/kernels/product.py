@@ -88,5 +88,6 @@ def renewed(factor: Tensor, last: Tensor) -> Tensor:
         size = factor.abs().amax(1, keepdim=True)
         return torch.where(size > 0, factor / size.clamp_min(torch.finfo(factor.dtype).tiny), last)
     out = torch.empty_like(factor)
-    loops.renewed(array(factor), array(last), array(out))
+    rows, new = array(factor), array(out)
+    loops.renewed(rows, rows.view(np.int32), array(last), new, new.view(np.int32))
     return out

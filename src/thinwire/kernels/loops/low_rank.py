@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .jit import compiled
 
 Array = NDArray[np.float32]
+Bits = NDArray[np.int32]
 
 # A sum may be taken in any order, as long as the order depends on nothing but the shape; NaN and infinity still count.
 ANY_ORDER = frozenset({"reassoc", "contract", "nsz"})
@@ -155,18 +156,17 @@ def add_rest(x: Array, decay: np.float32, total: Array, left: Array, right: Arra
 
 
 @compiled()
-def renewed(factor: Array, last: Array, out: Array) -> None:
-    """out = each row at size 1; where a row is zero, the last one"""
-    largest = np.zeros(1, np.int32)
-    size = largest.view(np.float32)
-    for k in range(len(factor)):
-        row, bits, kept, new = factor[k], factor[k].view(np.int32), last[k], out[k]
+def renewed(factor: Array, bits: Bits, last: Array, out: Array, bits_of_out: Bits) -> None:
+    """out = each row at size 1; where a row is zero, the last one. The bits are those of the same numbers."""
+    for k in range(len(factor) if factor.size else 0):
+        row, bits_of_row, kept, new = factor[k], bits[k], last[k], out[k]
         most = np.int32(0)  # without the sign, bits are ordered as sizes are, and NaN is the largest
-        for j in range(len(bits)):
-            most = max(most, bits[j] & np.int32(0x7FFFFFFF))
-        largest[0] = most
-        if size[0] > 0:
-            divisor = max(size[0], TINY)
+        for j in range(len(bits_of_row)):
+            most = max(most, np.int32(bits_of_row[j] & np.int32(0x7FFFFFFF)))
+        bits_of_out[k, 0] = most
+        size = new[0]
+        if size > 0:
+            divisor = max(size, TINY)
             for j in range(len(row)):
                 new[j] = row[j] / divisor
         else:

@@ -1,0 +1,66 @@
+"""Few bits an entry: a message of 24.6 million entries, made, and added to a sum, against copying the tensor once.
+
+What is timed is what a rank does: the buffer that is sent is made anew each time, and what is heard is added without
+being written out.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from benchmarks.rows import Row, at_most
+from benchmarks.timing import interleaved, threads_of_torch
+from thinwire import Codec, Quantize, Sign, Ternary, payload
+from thinwire.lazy import Lazy
+
+SIZE = 24_600_000
+ENCODE_BARS: dict[Codec, float | None] = {  # at most so many copies
+    Quantize(8): 2.0,
+    Quantize(8, stochastic=True): 2.8,
+    Quantize(4): None,
+    Quantize(4, stochastic=True): 2.8,
+    Quantize(2): None,
+    Ternary(): 2.0,
+    Sign(): 1.0,
+}
+ADD_BAR = 1.2
+ADDED: tuple[Codec, ...] = (Quantize(8), Quantize(4), Quantize(2), Ternary(), Sign())
+
+
+def run(repeats: int = 15) -> list[Row]:
+    rows = []
+    for threads in (1, 2):
+        with threads_of_torch(threads):
+            rows += _rows(threads, repeats)
+    return rows
+
+
+def _rows(threads: int, repeats: int) -> list[Row]:
+    x = torch.randn(SIZE, generator=torch.Generator().manual_seed(0))
+    target, total = torch.empty_like(x), torch.zeros_like(x)
+
+    def encode(codec: Codec) -> Callable[[], object]:
+        return lambda: payload.encode(x, codec, 0)
+
+    def add(codec: Codec) -> Callable[[], object]:
+        buffer = payload.encode(x, codec, 0).clone()
+
+        def job() -> None:
+            heard = payload.decode_lazy(buffer, codec, 0, x)
+            assert isinstance(heard, Lazy)
+            heard.add_to(total)
+
+        return job
+
+    jobs: dict[str, Callable[[], object]] = {"copy": lambda: target.copy_(x)}
+    jobs |= {f"{codec!r}, a message": encode(codec) for codec in ENCODE_BARS}
+    jobs |= {f"{codec!r}, added to a sum": add(codec) for codec in ADDED}
+    bars: dict[str, float | None] = {f"{codec!r}, a message": bar for codec, bar in ENCODE_BARS.items()}
+    bars |= {f"{codec!r}, added to a sum": ADD_BAR for codec in ADDED}
+    best = interleaved(jobs, repeats)
+    copies = {name: seconds / best["copy"] for name, seconds in best.items() if name != "copy"}
+    on = f"{threads} thread{'s' * (threads > 1)}"
+    return [
+        Row(f"{name}, {on} / copy", ratio, "" if (bar := bars[name]) is None else at_most(ratio, bar))
+        for name, ratio in copies.items()
+    ]
