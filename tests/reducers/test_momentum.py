@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
+import thinwire
 from thinwire import Average, Cast, DataParallel, Identity, Momentum, Simulated, replica_of
 from thinwire.reducers.momentum import MomentumState
 from thinwire.states import plain, restored
@@ -322,3 +323,27 @@ def test_no_memory_is_taken_for_the_sums_after_the_second_step() -> None:
 def test_a_wrong_setting_is_shown(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Momentum(**settings)
+
+
+@pytest.mark.parametrize(
+    ("method", "optimizer", "told"),
+    [
+        ("dgc", lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), None),
+        ("dgc", lambda p: torch.optim.SGD(p, 0.1), r"of 0.9 back .* SGD has 0: say Momentum\(..., outside=0\)"),
+        ("dgc", lambda p: torch.optim.Adam(p), "Adam has 0"),
+        ("Momentum(outside=0.0)", lambda p: torch.optim.Adam(p), None),
+        (
+            "Choose(When(Momentum(momentum=0.5), min_dim=2))",
+            lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
+            "of 0.5 back .* SGD has 0.9",
+        ),
+        ("topk", lambda p: torch.optim.Adam(p), None),
+    ],
+)
+def test_an_optimizer_of_another_momentum_is_warned_of(method: str, optimizer: Any, told: str | None) -> None:
+    made = optimizer([nn.Parameter(torch.zeros(3, 3))])
+    if told is None:
+        thinwire.check_momentum(method, made)  # warnings are errors here
+    else:
+        with pytest.warns(UserWarning, match=told):
+            thinwire.check_momentum(method, made)

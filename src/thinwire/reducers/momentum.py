@@ -45,7 +45,7 @@ class Momentum(Reducer):
         check_ratio("Momentum", self.ratio)
         if not 0 <= self.momentum < 1:
             raise ValueError(f"Momentum takes a momentum of 0 or more and below 1, not {self.momentum!r}")
-        if not 0 <= self._outside < 1:
+        if not 0 <= self.taken_back < 1:
             raise ValueError(f"Momentum takes an outside of 0 or more and below 1, not {self.outside!r}")
         if self.clip is not None and not 0 < self.clip < inf:
             raise ValueError(f"Momentum clips to a norm above 0, not {self.clip!r}")
@@ -78,7 +78,7 @@ class Momentum(Reducer):
 
     def init(self, like: Tensor, seed: int) -> MomentumState:
         velocity = torch.zeros(like.shape, dtype=working(like.dtype), device=like.device)
-        applied = torch.zeros_like(velocity) if self._outside else None
+        applied = torch.zeros_like(velocity) if self.taken_back else None
         return MomentumState(0, seed, velocity, torch.zeros_like(velocity), applied, Spare(), Spare())
 
     def reduce(self, x: Tensor, state: MomentumState) -> Conversation:
@@ -91,7 +91,7 @@ class Momentum(Reducer):
         left = left_after(unsent, reply.sent).dense()
         reduced, applied = reply.reduced, state.applied
         if applied is not None:  # the optimizer multiplies by its momentum and adds, which gives what is applied
-            reduced, applied = torch.mul(applied, -self._outside), dense(reduced)
+            reduced, applied = torch.mul(applied, -self.taken_back), dense(reduced)
             reduced.add_(applied)
         return Reply(reduced, reply.sent), MomentumState(
             min(state.step + 1, self.ramp_steps),
@@ -104,7 +104,8 @@ class Momentum(Reducer):
         )
 
     @property
-    def _outside(self) -> float:
+    def taken_back(self) -> float:
+        """The momentum that the optimizer has to have."""
         return self.momentum if self.outside is None else self.outside
 
     @property
