@@ -98,7 +98,7 @@ def attach(
 
 
 def check_momentum(method: str | Codec | Reducer | Strategy, optimizer: Optimizer) -> None:
-    """Warn if a method takes another momentum back than the optimizer has. With DDP, `attach` cannot see that itself."""
+    """Warn if a method takes another momentum back than the optimizer has; of a DDP model, `attach` does not see it."""
     for part in parts_of(strategy_of(method)):
         for settings in optimizer.param_groups if isinstance(part, Momentum) else ():
             here = settings.get("momentum", 0.0)
