@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from thinwire.kernels.product import Product
-from thinwire.lazy import copy_, dense, left_after, norm
+from thinwire.kernels.sparse import Sparse
+from thinwire.lazy import WeightedSum, copy_, dense, is_finite, left_after, norm
 
 from .helpers import random, same_bits
 
@@ -58,3 +59,31 @@ def test_a_norm_is_that_of_what_would_be_written_out() -> None:
 def test_a_norm_is_not_off_where_a_sum_of_32_bits_would_be() -> None:
     many = torch.full((1 << 25,), 0.1)
     assert norm(many) == pytest.approx(0.1 * 2**12.5, rel=1e-6)
+
+
+def sparse(seed: int) -> Sparse:
+    return Sparse(random(3, seed=seed), torch.tensor([1, 7, 40 + seed]), torch.empty(6, 10))
+
+
+def test_a_sum_of_sparse_tensors_is_written_where_it_belongs_by_one_or_by_many() -> None:
+    terms, weights = [sparse(0), sparse(1), sparse(2)], [0.5, 0.25, 0.25]
+    expected = torch.zeros(6, 10)
+    for term, weight in zip(terms, weights, strict=True):
+        expected += term.dense() * weight
+    total = WeightedSum(terms, weights)
+    for target in (torch.ones(6, 10), torch.ones(6, 10), torch.ones(10, 6).T, torch.ones(6, 10, dtype=torch.float64)):
+        total.copy_to(target)
+        assert torch.equal(target, expected.to(target.dtype))
+    assert torch.equal(WeightedSum(terms, weights).dense(), expected)
+
+
+def test_whether_a_sum_is_finite_is_known_from_its_terms() -> None:
+    most = torch.finfo(torch.float32).max
+    place, like = torch.tensor([3]), torch.empty(5)
+    large = Sparse(torch.tensor([0.9 * most]), place, like)
+    assert is_finite(WeightedSum([large, large], [0.5, 0.5]))
+    assert not is_finite(WeightedSum([large, large], [1.0, 1.0])), "together they are too large"
+    elsewhere = Sparse(torch.tensor([0.9 * most]), torch.tensor([4]), like)
+    assert is_finite(WeightedSum([large, elsewhere], [1.0, 1.0])), "as large, but not in the same place"
+    for wrong in (torch.nan, torch.inf):
+        assert not is_finite(WeightedSum([large, Sparse(torch.tensor([wrong]), place, like)], [0.5, 0.5]))

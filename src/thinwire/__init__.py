@@ -1,7 +1,7 @@
 """thinwire: communication-efficient distributed training for PyTorch."""
 
 from . import methods
-from .attach import Handle, attach
+from .attach import Handle, attach, check_momentum
 from .codecs import BinMarks, Cast, Chain, Entropy, Identity, Marks, Nonzero, Quantize, RandomK, Sign, Ternary, TopK
 from .core import (
     EACH,
@@ -86,6 +86,7 @@ __all__ = [
     "When",
     "__version__",
     "attach",
+    "check_momentum",
     "dense",
     "gathered",
     "methods",

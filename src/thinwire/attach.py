@@ -13,7 +13,7 @@ from .core import Codec, Reducer, Replica, Strategy
 from .hooks import Buckets, Updates, is_attached
 from .methods import notation_of, strategy_of
 from .notation import parts_of
-from .reducers import Average, Choose, Server
+from .reducers import Average, Choose, Momentum, Server
 from .replica import parameters_of, replica_of
 from .session import Session, check_on_nonfinite
 from .strategies import DataParallel, Layer
@@ -78,6 +78,8 @@ def attach(
         strategy = strategy_of(method)
         replica = _checked_plain(model, optimizer) if ddp is None else _checked_ddp(ddp, strategy, optimizer, group)
         _warn_without_effect(strategy, replica)
+        if optimizer is not None:
+            check_momentum(strategy, optimizer)
     except ValueError as error:
         problem = error
     transport = _transport(model, group if ddp is None else ddp.process_group, problem)
@@ -93,6 +95,20 @@ def attach(
         return Handle(session, lambda: setattr(hook, "exchange", None))
     transport.broadcast([*model.parameters(), *model.buffers()])
     return Handle(session, Updates(session, optimizer, model).remove)  # type: ignore[arg-type]  # checked above
+
+
+def check_momentum(method: str | Codec | Reducer | Strategy, optimizer: Optimizer) -> None:
+    """Warn if a method takes another momentum back than the optimizer has; of a DDP model, `attach` does not see it."""
+    for part in parts_of(strategy_of(method)):
+        for settings in optimizer.param_groups if isinstance(part, Momentum) else ():
+            here = settings.get("momentum", 0.0)
+            if here != part.taken_back:
+                warnings.warn(
+                    f"{part!r} takes a momentum of {part.taken_back:g} back from what the optimizer gets, and "
+                    f"{type(optimizer).__name__} has {here:g}: say Momentum(..., outside={here:g})",
+                    stacklevel=3,
+                )
+                return
 
 
 def _checked_ddp(ddp: DistributedDataParallel, strategy: Strategy, optimizer: Optimizer | None, group: Any) -> Replica:

@@ -41,6 +41,10 @@ class Lazy(ABC):
             out.mul_(decay)
         out.add_(x)
 
+    def zero_where(self, target: Tensor) -> None:
+        """Set a contiguous tensor of its shape to zero where this is not."""
+        target.masked_fill_(self.dense() != 0, 0)
+
     def bound(self) -> float:
         """What no entry exceeds in size; NaN or infinity if there may be one."""
         return float(self.dense().abs().amax()) if self.shape.numel() else 0.0
@@ -70,27 +74,39 @@ class Rest:
 
 
 class WeightedSum(Lazy):
-    """A sum of tensors of few entries; each is weighted before it is added."""
+    """A sum of tensors of few entries; each is weighted before it is added.
+
+    It is shared by ranks that are simulated: from the second that writes it on, it is copied.
+    """
 
     sparse = True
 
     def __init__(self, terms: Sequence[Lazy], weights: Sequence[float]) -> None:
         self.terms, self.weights = terms, weights
         self.shape, self.dtype, self.device = terms[0].shape, terms[0].dtype, terms[0].device
+        self._written = 0
+        self._dense: Tensor | None = None
+        self._bound: float | None = None
 
     def copy_to(self, target: Tensor) -> None:
-        if not (target.is_contiguous() and target.dtype == self.dtype):
-            target.copy_(self.dense().view(target.shape))
-            return
-        target.zero_()
-        self.add_to(target)
+        self._written += 1
+        if self._dense is None and (self._written > 1 or not target.is_contiguous() or target.dtype != self.dtype):
+            self._dense = torch.zeros(self.shape, dtype=self.dtype, device=self.device)
+            self.add_to(self._dense)
+        if self._dense is not None:
+            target.copy_(self._dense.view(target.shape))
+        else:
+            target.zero_()
+            self.add_to(target)
 
     def add_to(self, total: Tensor, weight: float | None = None) -> None:
         for term, its_weight in zip(self.terms, self.weights, strict=True):
             term.add_to(total, its_weight if weight is None else its_weight * weight)
 
     def bound(self) -> float:
-        return sum(abs(w) * term.bound() for term, w in zip(self.terms, self.weights, strict=True))
+        if self._bound is None:
+            self._bound = sum(abs(w) * term.bound() for term, w in zip(self.terms, self.weights, strict=True))
+        return self._bound
 
 
 class LazyCoding(ABC):
@@ -136,6 +152,14 @@ def copy_(target: Tensor, what: Tensor | Lazy) -> None:
         target.copy_(what.view(target.shape))
     else:
         what.copy_to(target)
+
+
+def zero_where(target: Tensor, what: Tensor | Lazy) -> None:
+    """Set a contiguous tensor to zero where another is not."""
+    if isinstance(what, Tensor):
+        target.masked_fill_(what != 0, 0)
+    else:
+        what.zero_where(target)
 
 
 def left_after(total: Tensor, sent: Tensor | Lazy) -> Rest:

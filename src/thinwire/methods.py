@@ -76,7 +76,7 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "dgc",
-            Momentum(),
+            Momentum(ramp_steps=500),
             "The largest 0.1 % of summed-up momentum: DGC. For SGD with momentum 0.9 on the thinnest links, few ranks.",
         ),
         Method(

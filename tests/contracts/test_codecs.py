@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from thinwire import Codec, payload
+from thinwire.lazy import Lazy, Rest, copy_, dense, left_after, zero_where
 
 from ..helpers import random, same_bits
 from .table import CODECS, LOSSLESS
@@ -172,3 +173,33 @@ def test_the_table_has_codecs_of_every_nature() -> None:
     assert {type(c).__name__ for c in CODECS if c.linear} >= {"Identity", "Cast", "RandomK", "Chain"}
     assert {type(c).__name__ for c in CODECS if c.variable} >= {"Nonzero", "Entropy", "Chain"}
     assert [c for c in CODECS if is_stochastic(c)]
+
+
+@every_dtype
+@every_codec
+def test_what_is_not_written_out_means_the_same(codec: Codec, dtype: torch.dtype) -> None:
+    """Whether sums are picked from, messages decoded, added or taken away: as one written step after the other."""
+    for shape in ((), (7,), (3, 5), (600,)):
+        x, rest = random(*shape, dtype=dtype), random(*shape, seed=1, dtype=dtype)
+        out, total = torch.empty_like(x), torch.mul(rest, 0.5).add_(x)
+        picked = codec.pick(x, Rest(rest), 0.5, out)
+        assert same_bits(out, total)
+        said, plainly = payload.encode(picked, codec, 3), payload.encode(total, codec, 3)
+        assert same_bits(said, plainly)
+        heard, written = payload.decode_lazy(said, codec, 3, x), payload.decode(plainly, codec, 3, x)
+        assert (heard.shape, heard.dtype) == (x.shape, x.dtype)
+        assert same_bits(dense(heard), written)
+        target = torch.full_like(x, 9)
+        copy_(target, heard)
+        assert same_bits(target, written)
+        assert same_bits(dense(left_after(total.clone(), heard)), total - written)
+        if isinstance(heard, Lazy):
+            added = total.clone()
+            heard.add_to(added)
+            assert torch.equal(added, total + written)
+            heard.add_to(added, 0.25)
+            assert torch.equal(added, total + written + written * 0.25)
+            assert heard.bound() >= float(written.abs().max())
+        masked = total.clone()
+        zero_where(masked, heard)
+        assert torch.equal(masked, total * (written == 0))

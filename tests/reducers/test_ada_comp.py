@@ -3,7 +3,21 @@ import torch
 from torch import nn
 
 import thinwire
-from thinwire import AdaComp, Average, BinMarks, DataParallel, Marks, Parameter, Simulated, payload, replica_of
+from thinwire import (
+    AdaComp,
+    Average,
+    BinMarks,
+    Chain,
+    DataParallel,
+    Entropy,
+    Marks,
+    Parameter,
+    Simulated,
+    TopK,
+    parse,
+    payload,
+    replica_of,
+)
 from thinwire.lazy import dense, outline
 
 
@@ -31,9 +45,10 @@ def test_each_layer_has_a_scale_of_its_own():
     assert [unit.names for unit in units if isinstance(unit.reducer, AdaComp)] == [("0.weight",), ("1.weight",)]
 
 
+@pytest.mark.parametrize("coding", [None, Entropy()])
 @pytest.mark.parametrize("form", ["compact", "paper"])
-def test_what_is_left_unsaid_is_remembered_to_the_bit(form):
-    reducer = AdaComp(50, form=form)
+def test_what_is_left_unsaid_is_remembered_to_the_bit(form, coding):
+    reducer = AdaComp(50, form=form, coding=coding)
     draws = torch.Generator().manual_seed(0)
     state = reducer.init(torch.zeros(1234), 0)
     residual = torch.zeros(1234)
@@ -73,6 +88,54 @@ def test_both_forms_say_the_same_and_the_compact_one_is_shorter():
     assert compact > 1.5 * paper
 
 
+def test_what_is_said_can_be_squeezed_further():
+    squeezed = AdaComp(500, form="paper", coding=Entropy())
+    assert squeezed.codec == Chain(BinMarks(500), Entropy())
+    assert parse(repr(squeezed)) == squeezed
+    sizes = []
+    for reducer in (AdaComp(500, form="paper"), squeezed):
+        gradient = torch.randn(100_000, generator=torch.Generator().manual_seed(0))
+        message = next(reducer.reduce(gradient, reducer.init(gradient, 0)))
+        sizes.append(payload.encode(message.tensor, message.codec, 0).numel())
+    assert sizes[1] < 0.95 * sizes[0], "places in bins are 14 bits, of which only 500 values occur"
+
+
+def trained(method, optimizer, ranks, steps=60):
+    """How far a linear map is from what its examples show, of which every rank has its own."""
+    truth = torch.randn(20, 60, generator=torch.Generator().manual_seed(1))
+    models = [nn.Linear(60, 20, bias=False) for _ in range(ranks)]
+    for model in models:
+        nn.init.zeros_(model.weight)
+    replicas = [replica_of(model, rank=rank, size=ranks) for rank, model in enumerate(models)]
+    optimizers = [optimizer(model.parameters()) for model in models]
+    strategy, sender = DataParallel(method), Simulated(ranks)
+    units, states = strategy.units(replicas[0]), [strategy.init(replica) for replica in replicas]
+    draws = torch.Generator().manual_seed(2)
+    for _ in range(steps):
+        for model in models:
+            inputs = torch.randn(64 // ranks, 60, generator=draws)
+            model.zero_grad()
+            (model(inputs) - inputs @ truth.T).square().sum(1).mean().backward()
+        gradients = [{"weight": model.weight.grad} for model in models]
+        talks = [strategy.exchange(units, gradients[r], ranks, states[r]) for r in range(ranks)]
+        states = [outcome.state for outcome in sender.run(talks)]
+        for one in optimizers:
+            one.step()
+    assert all(torch.equal(model.weight, models[0].weight) for model in models)
+    return float((models[0].weight - truth).detach().norm() / truth.norm())
+
+
+@pytest.mark.parametrize("ranks", [1, 8, 32])
+@pytest.mark.parametrize(
+    "optimizer",
+    [lambda p: torch.optim.SGD(p, 0.01, momentum=0.9), lambda p: torch.optim.Adam(p, 0.1)],
+    ids=["sgd", "adam"],
+)
+def test_it_learns_with_one_rank_or_many(optimizer, ranks):
+    assert trained(Average(), optimizer, ranks) < 0.1
+    assert trained(AdaComp(50), optimizer, ranks) < 0.3
+
+
 def test_ranks_agree_and_the_mean_of_what_they_say_comes_back():
     shape = (40, 60)
     ranks = 3
@@ -96,6 +159,7 @@ def test_ranks_agree_and_the_mean_of_what_they_say_comes_back():
         ({"bin_size": 2.5}, "not 2.5"),
         ({"factor": 0.5}, "a factor of 1 or more, not 0.5"),
         ({"form": "short"}, "one of 'compact', 'paper', not 'short'"),
+        ({"coding": TopK(0.1)}, r"takes codes, such as Entropy\(\), not TopK\(0.1\)"),
         ({"bin_size": 20_000, "form": "paper"}, "bins of 1 to 16383 entries, not 20000"),
     ],
 )

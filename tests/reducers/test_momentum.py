@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
+import thinwire
 from thinwire import Average, Cast, DataParallel, Identity, Momentum, Simulated, replica_of
 from thinwire.reducers.momentum import MomentumState
 from thinwire.states import plain, restored
@@ -175,14 +176,14 @@ def test_what_is_rounded_to_nothing_was_not_sent() -> None:
 @pytest.mark.parametrize(("ranks", "norm"), [(1, 3.0), (4, 6.0), (9, 9.0)])
 def test_a_gradient_is_clipped_to_what_the_mean_may_have_of_it(ranks: int, norm: float) -> None:
     replica = replica_of(nn.Linear(SHAPE[1], SHAPE[0], bias=False), size=ranks)
-    ((_, reducer, _),) = DataParallel(Momentum(clip=3.0)).units(replica)
-    assert reducer == Momentum(clip=3.0, ranks=ranks)
+    ((_, reducer, _),) = DataParallel(Momentum(1.0, clip=3.0)).units(replica)
+    assert reducer == Momentum(1.0, clip=3.0, ranks=ranks)
     x = random(*SHAPE)
-    said = next(reducer.reduce(x, reducer.init(x, 0))).tensor
+    said = next(reducer.reduce(x, reducer.init(x, 0))).tensor.dense()
     torch.testing.assert_close(said, x * (norm / x.double().norm()).float())
     small = x / 100
     assert small.norm() < norm
-    assert same_bits(next(reducer.reduce(small, reducer.init(x, 0))).tensor, small)
+    assert same_bits(next(reducer.reduce(small, reducer.init(x, 0))).tensor.dense(), small)
 
 
 def test_the_ranks_that_are_given_count() -> None:
@@ -192,22 +193,22 @@ def test_the_ranks_that_are_given_count() -> None:
 def test_a_norm_beyond_32_bits_is_clipped_too() -> None:
     x = random(*SHAPE) * 1e25
     assert x.norm().isinf()
-    reducer = Momentum(clip=3.0)
-    assert float(next(reducer.reduce(x, reducer.init(x, 0))).tensor.norm()) == pytest.approx(3.0)
+    reducer = Momentum(1.0, clip=3.0)
+    assert float(next(reducer.reduce(x, reducer.init(x, 0))).tensor.dense().norm()) == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
 def test_clipping_does_not_hide_what_is_not_finite(wrong: float) -> None:
     x = random(*SHAPE)
     x[3, 4] = wrong
-    reducer = Momentum(clip=3.0)
-    assert not next(reducer.reduce(x, reducer.init(x, 0))).tensor.isfinite().all()
+    reducer = Momentum(1.0, clip=3.0)
+    assert not next(reducer.reduce(x, reducer.init(x, 0))).tensor.dense().isfinite().all()
 
 
 def test_a_gradient_of_zeros_can_be_clipped() -> None:
     x = torch.zeros(SHAPE)
-    reducer = Momentum(clip=3.0)
-    assert same_bits(next(reducer.reduce(x, reducer.init(x, 0))).tensor, x)
+    reducer = Momentum(1.0, clip=3.0)
+    assert same_bits(next(reducer.reduce(x, reducer.init(x, 0))).tensor.dense(), x)
 
 
 def sent_in_turn(reducer: Momentum, state: MomentumState, steps: int) -> tuple[list[int], MomentumState]:
@@ -322,3 +323,27 @@ def test_no_memory_is_taken_for_the_sums_after_the_second_step() -> None:
 def test_a_wrong_setting_is_shown(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Momentum(**settings)
+
+
+@pytest.mark.parametrize(
+    ("method", "optimizer", "told"),
+    [
+        ("dgc", lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), None),
+        ("dgc", lambda p: torch.optim.SGD(p, 0.1), r"of 0.9 back .* SGD has 0: say Momentum\(..., outside=0\)"),
+        ("dgc", lambda p: torch.optim.Adam(p), "Adam has 0"),
+        ("Momentum(outside=0.0)", lambda p: torch.optim.Adam(p), None),
+        (
+            "Choose(When(Momentum(momentum=0.5), min_dim=2))",
+            lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
+            "of 0.5 back .* SGD has 0.9",
+        ),
+        ("topk", lambda p: torch.optim.Adam(p), None),
+    ],
+)
+def test_an_optimizer_of_another_momentum_is_warned_of(method: str, optimizer: Any, told: str | None) -> None:
+    made = optimizer([nn.Parameter(torch.zeros(3, 3))])
+    if told is None:
+        thinwire.check_momentum(method, made)  # warnings are errors here
+    else:
+        with pytest.warns(UserWarning, match=told):
+            thinwire.check_momentum(method, made)

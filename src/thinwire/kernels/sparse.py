@@ -36,6 +36,9 @@ class Sparse(Lazy):
         self.add_to(total, -1.0)
         return Rest(total)
 
+    def zero_where(self, target: Tensor) -> None:
+        target.view(-1).index_fill_(0, self.where[self.values != 0], 0)
+
     def bound(self) -> float:
         # A sum in 64 bits does not overflow, and is NaN or infinite if any of them is.
         return float(self.values.abs().sum(dtype=torch.float64))

@@ -78,10 +78,11 @@ class Learner:
         return loss.detach()
 
     def warm_up(self, method: str) -> None:
-        """Meet the costs of the first steps before any clock runs; changes nothing.
+        """Meet the costs of the first steps before any clock runs, and warnings; changes nothing.
 
         Layers choose their algorithms, and methods load or compile their loops, some of them in the second step only.
         """
+        thinwire.check_momentum(method, self.optimizer)
         draws = torch.get_rng_state()
         copy = deepcopy(self.model)
         inputs, targets = self.task.training.batch(self.task.shares[0][: self.task.batch], None)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..codecs import BinMarks, Marks
+from ..codecs import BinMarks, Chain, Marks
 from ..core import Codec, Conversation, Message, Parameter, Reducer
 from ..kernels.bins import add_and_select
 from ..lazy import left_after
@@ -34,6 +34,7 @@ class AdaComp(Reducer):
     bin_size: int | None = None  # entries; larger: less is sent. None: 50 for convolutions, 500 for dense and recurrent
     factor: float = 2.0  # on the gradient, when guessing what could soon be large; lower: less is sent. 1: plain maxima
     form: str = "compact"  # on the wire; "paper": whole bytes, as the paper counts them
+    coding: Codec | None = None  # what that is squeezed with, such as Entropy()
 
     def __post_init__(self) -> None:
         if self.bin_size is not None and not (isinstance(self.bin_size, int) and self.bin_size > 0):
@@ -42,6 +43,8 @@ class AdaComp(Reducer):
             raise ValueError(f"AdaComp takes a factor of 1 or more, not {self.factor!r}")
         if self.form not in FORMS:
             raise ValueError(f"AdaComp's form is one of {', '.join(map(repr, FORMS))}, not {self.form!r}")
+        if self.coding is not None and not (isinstance(self.coding, Codec) and self.coding.takes_codes):
+            raise ValueError(f"AdaComp's coding is a codec that takes codes, such as Entropy(), not {self.coding!r}")
         if self.form == "paper" and self.bin_size is not None:
             BinMarks(self.bin_size)
 
@@ -51,7 +54,8 @@ class AdaComp(Reducer):
 
     @property
     def codec(self) -> Codec:
-        return Marks() if self.form == "compact" else BinMarks(self.bin_size or BINS["dense"])
+        marks = Marks() if self.form == "compact" else BinMarks(self.bin_size or BINS["dense"])
+        return marks if self.coding is None else Chain(marks, self.coding)
 
     def suited(self, parameter: Parameter) -> Reducer:
         bin_size = self.bin_size or BINS.get(parameter.kind)

@@ -8,7 +8,7 @@ from torch import Tensor
 from ..codecs import Cast, Chain, TopK
 from ..codecs.sparse import check_ratio
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
-from ..lazy import dense
+from ..lazy import Lazy, Rest, dense, left_after, zero_where
 from ..precision import working
 from ..states import Spare
 from .average import STRIDE, Average
@@ -45,7 +45,7 @@ class Momentum(Reducer):
         check_ratio("Momentum", self.ratio)
         if not 0 <= self.momentum < 1:
             raise ValueError(f"Momentum takes a momentum of 0 or more and below 1, not {self.momentum!r}")
-        if not 0 <= self._outside < 1:
+        if not 0 <= self.taken_back < 1:
             raise ValueError(f"Momentum takes an outside of 0 or more and below 1, not {self.outside!r}")
         if self.clip is not None and not 0 < self.clip < inf:
             raise ValueError(f"Momentum clips to a norm above 0, not {self.clip!r}")
@@ -78,32 +78,34 @@ class Momentum(Reducer):
 
     def init(self, like: Tensor, seed: int) -> MomentumState:
         velocity = torch.zeros(like.shape, dtype=working(like.dtype), device=like.device)
-        applied = torch.zeros_like(velocity) if self._outside else None
+        applied = torch.zeros_like(velocity) if self.taken_back else None
         return MomentumState(0, seed, velocity, torch.zeros_like(velocity), applied, Spare(), Spare())
 
     def reduce(self, x: Tensor, state: MomentumState) -> Conversation:
-        velocity = torch.mul(state.velocity, self.momentum, out=state.spare_velocity.like(state.velocity))
-        velocity.add_(x if self.clip is None else self._clipped(x, self.clip))
-        unsent = torch.add(state.unsent, velocity, out=state.spare_unsent.like(state.unsent))
-        reply = yield Message(unsent, self.codec(state.step), state.seed)
-        sent, applied = dense(reply.sent), dense(reply.reduced)
-        velocity.masked_fill_(sent != 0, 0)
-        unsent.sub_(sent)
-        gradient = applied
-        if state.applied is not None:  # the optimizer multiplies by its momentum and adds, which gives what is applied
-            gradient = torch.mul(state.applied, -self._outside).add_(applied)
-        return Reply(gradient, sent), MomentumState(
+        velocity, unsent = state.spare_velocity.like(state.velocity), state.spare_unsent.like(state.unsent)
+        torch.mul(state.velocity, self.momentum, out=velocity).add_(x if self.clip is None else self._clipped(x))
+        codec = self.codec(state.step)
+        said = codec.pick(velocity, Rest(state.unsent), 1.0, unsent)
+        reply: Reply[Tensor | Lazy] = yield Message(said, codec, state.seed, lazy=True)
+        zero_where(velocity, reply.sent)
+        left = left_after(unsent, reply.sent).dense()
+        reduced, applied = reply.reduced, state.applied
+        if applied is not None:  # the optimizer multiplies by its momentum and adds, which gives what is applied
+            reduced, applied = torch.mul(applied, -self.taken_back), dense(reduced)
+            reduced.add_(applied)
+        return Reply(reduced, reply.sent), MomentumState(
             min(state.step + 1, self.ramp_steps),
             state.seed + STRIDE,
             velocity,
-            unsent,
-            None if state.applied is None else applied,
+            left,
+            applied,
             Spare(state.velocity),
             Spare(state.unsent),
         )
 
     @property
-    def _outside(self) -> float:
+    def taken_back(self) -> float:
+        """The momentum that the optimizer has to have."""
         return self.momentum if self.outside is None else self.outside
 
     @property
@@ -113,8 +115,9 @@ class Momentum(Reducer):
     def unsaid(self, state: MomentumState) -> Tensor:
         return state.unsent
 
-    def _clipped(self, x: Tensor, clip: float) -> Tensor:
+    def _clipped(self, x: Tensor) -> Tensor:
+        assert self.clip is not None
         norm = torch.linalg.vector_norm(x, dtype=torch.float64)  # in 32 bits, a long sum is off by percents
         # A rank's part of the mean may be as long as the whole over the root of the ranks, and it is one in so many.
-        kept: Tensor = clip * sqrt(self.ranks or 1) / norm
+        kept: Tensor = self.clip * sqrt(self.ranks or 1) / norm
         return x.to(working(x.dtype)) * kept.clamp(max=1)

@@ -32,6 +32,15 @@ window.addEventListener("load", () => {
   button.click();
   told.shown.push(shown());
 
+  const visible = e => e.getBoundingClientRect().width > 0;
+  const layers = () => [
+    visible(document.querySelector("#task-3-layer-ratio-1")), // of a method called dense
+    visible([...document.querySelectorAll("#task-3-layer-ratio-4 .series")].find(e => e.dataset.series === "dense")),
+  ];
+  told.layers = [layers()];
+  document.querySelector("#task-3 .methods button[data-series=dense]").click();
+  told.layers.push(layers());
+
   told.loaded = performance.getEntriesByType("resource").map(entry => entry.name);
   told.errors = window.probed;
   parent.postMessage(JSON.stringify(told), "*");

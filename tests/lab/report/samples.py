@@ -61,6 +61,35 @@ def a_run(label="dense", seed=1, accuracy=0.9, seconds=20.0, ratio=1.0, evaluate
     return Run(**(settings | changes))
 
 
+def a_layer(name, kind="conv", elements=100, said=(10, 20, 30, 40), residual=(1.0, 2.0, 3.0, 4.0), gradient=2.0):
+    """What a run tells of a layer at its four evaluations."""
+    return {
+        "name": name,
+        "kind": kind,
+        "elements": elements,
+        "dense_bytes": [100 * elements * i for i in (1, 2, 3, 4)],
+        "payload_bytes": list(said),
+        "residual": list(residual),
+        "gradient": [gradient] * 4,
+    }
+
+
+def layered(label, many=False, **changes) -> Run:
+    """A run that tells of its layers: of 3, or of 24 with long names."""
+    forgets = {"residual": [None] * 4}
+    layers = [
+        a_layer("features.0.weight", elements=1000, said=(1000, 1500, 1750, 1875)),
+        a_layer("dense", "dense", 4000),
+        a_layer("features.0.bias,dense.bias", "small ones", 9, **forgets),
+    ]
+    if many:
+        blocks = [(f"encoder.layers.{i}", name) for i in range(6) for name in ("self_attn.out_proj", "linear1")]
+        kinds = {"self_attn.out_proj": "attention", "linear1": "dense"}
+        layers += [a_layer(f"{block}.{name}.weight", kinds[name], 5000 + i) for i, (block, name) in enumerate(blocks)]
+        layers += [a_layer(f"encoder.norms.{i}.weight", "norm", 10, **forgets) for i in range(9)]
+    return a_run(label, layers=layers, **changes)
+
+
 def comparison() -> list[Run]:
     """Three seeds of four methods: dense, one that is faster, one that is as good and small, one that is worse."""
     runs = []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.report.samples import a_run, comparison, saved
+from tests.lab.report.samples import a_run, comparison, layered, saved
 from tests.lab.report.test_page import PLOTS
 from thinwire.lab import report
 
@@ -42,6 +42,8 @@ def browse(folder: Path, page: Path, *flags: str) -> str:
 def told(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
     runs = [*comparison(), *(a_run(f"a long name for method {i}", ratio=2.0 + i, link="1gbit") for i in range(14))]
+    runs += [a_run(label, ratio=2.0, link="10mbit") for label in ("fp16", "sign")]
+    runs += [layered("dense", many=True, link="10mbit"), layered("powersgd", ratio=40.0, link="10mbit")]
     text = report.write(saved(folder, runs)).read_text("utf-8")
     probed = folder / "probed.html"
     probed.write_text(text.replace("<head>", "<head>" + ERRORS).replace("</body>", f"<script>{PROBE}</script></body>"))
@@ -59,11 +61,13 @@ def test_it_renders_without_errors_and_asks_for_nothing(told):
 
 
 def test_every_plot_is_there_and_nothing_in_it_is_cut_off(told):
-    assert list(told["figures"]) == [f"task-{task}-{plot}" for task in (1, 2) for plot in PLOTS]
+    expected = [f"task-{task}-{plot}" for task in (1, 2, 3) for plot in PLOTS]
+    expected += [f"task-3-layer-{what}-{number}" for number in (1, 4) for what in ("ratio", "unsaid")]
+    assert list(told["figures"]) == expected
     for name, figure in told["figures"].items():
         assert figure["width"] > 250, name
         assert figure["height"] > 100, name
-        assert figure["drawn"] > 15, name
+        assert figure["drawn"] > 12, name
         assert figure["cut"] == [], name
 
 
@@ -91,6 +95,10 @@ def test_a_method_can_be_hidden_and_shown_again(told):
     before, hidden, after = told["shown"]
     assert before == after >= len(PLOTS)
     assert hidden == 0
+
+
+def test_a_method_is_hidden_with_its_layers_and_a_layer_of_its_name_is_not(told):
+    assert told["layers"] == [[True, True], [False, True]]
 
 
 def test_it_can_be_printed(tmp_path):

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tests.lab.report.samples import a_run
+from tests.lab.report.samples import a_layer, a_run
 from thinwire.lab.report import read
 
 
@@ -28,8 +28,10 @@ def test_a_folder_without_runs_is_told(tmp_path):
         lambda run: json.dumps(run | {"metrics": {}}),
         lambda run: json.dumps(run | {"bytes": {"payload": 1}}),
         lambda run: json.dumps(run | {"seconds": None}),
+        lambda run: json.dumps(run | {"layers": [{"name": "a"}]}),
+        lambda run: json.dumps(run | {"layers": [a_layer("a") | {"gradient": [1.0]}]}),
     ],
-    ids=["cut off", "schema", "no steps", "no metric", "no bytes", "no seconds"],
+    ids=["cut off", "schema", "no steps", "no metric", "no bytes", "no seconds", "half a layer", "short layer"],
 )
 def test_a_run_that_cannot_be_read_is_named(tmp_path, damage):
     a_run(seed=1).save(tmp_path / "whole")

@@ -1,7 +1,7 @@
 """Plots of bars: where the time of a step goes, and which layers its bytes are about."""
 
 from thinwire.lab.report import rows, units
-from thinwire.lab.report.looks import KINDS, TIMES, Look
+from thinwire.lab.report.looks import TIMES, Look, kind_area
 from thinwire.lab.report.plot import Plot
 from thinwire.lab.report.summary import Section
 from thinwire.lab.report.svg import WIDTH, Axis, tag
@@ -38,7 +38,7 @@ def layer_kinds(section: Section, looks: dict[str, Look]) -> Plot:
     if not sizes:
         return Plot("kinds", title, tag("p", "These runs do not tell.", class_="missing"))
     kinds = list(dict.fromkeys(kind for told in sizes.values() for kind in told))
-    colours = {kind: KINDS[i % len(KINDS)] for i, kind in enumerate(kinds)}
+    colours = {kind: kind_area(kind) for kind in kinds}
     scale = Axis(0.0, 1.0, rows.left(sizes), WIDTH - rows.FIGURE)
     drawn = [rows.grid(scale, len(sizes), "{:.0%}".format, "share of the payload of a step")]
     for row, (label, told) in enumerate(sizes.items()):

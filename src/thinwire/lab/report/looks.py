@@ -16,18 +16,28 @@ HUES = (
 )
 DASHES = ("", "7 3", "2 3")  # for the second and the third time round
 TIMES = dict(zip(PARTS, ("#3d4f87", "#5aa9c7", "#f0a830", "#9c4a6e"), strict=True))
-# Tol's muted scheme, for up to nine kinds of layers.
-KINDS = ("#4b3ea8", "#88ccee", "#44aa99", "#117733", "#999933", "#ddcc77", "#cc6677", "#882255", "#aa4499")
+# Tol's muted scheme for kinds of layers: as areas, and as lines on light paper and on a dark screen.
+KINDS = {
+    "conv": ("#4b3ea8", "#4b3ea8", "#9d90f2"),
+    "dense": ("#cc6677", "#c4525f", "#ea8f9d"),
+    "recurrent": ("#117733", "#117733", "#56bd78"),
+    "embedding": ("#ddcc77", "#a98718", "#ddcc77"),
+    "attention": ("#44aa99", "#2a8f7f", "#5fcdb9"),
+    "norm": ("#882255", "#882255", "#d878a8"),
+    "other": ("#999933", "#7c7c1c", "#c4c462"),
+    "small ones": ("#88ccee", "#2f93c4", "#88ccee"),
+}
 
 
 @dataclass(frozen=True)
 class Look:
     hue: int | None  # None: ink, which is dense's
     dash: str = ""
+    of: str = "m"  # whose hue: a method's, or a kind of layer's
 
     @property
     def css(self) -> str:
-        return "var(--ink)" if self.hue is None else f"var(--m{self.hue})"
+        return "var(--ink)" if self.hue is None else f"var(--{self.of}{self.hue})"
 
     @property
     def printed(self) -> str:
@@ -50,7 +60,20 @@ def looks(sections: Iterable[Section]) -> dict[str, Look]:
     return chosen
 
 
+def kind_order(kind: str) -> int:
+    return list(KINDS).index(kind if kind in KINDS else "other")
+
+
+def kind_look(kind: str, dash: str = "") -> Look:
+    return Look(kind_order(kind), dash, "k")
+
+
+def kind_area(kind: str) -> str:
+    return KINDS.get(kind, KINDS["other"])[0]
+
+
 def variables(dark: bool) -> str:
     """The colours as CSS variables."""
     hues = "".join(f"--m{i}:{pair[dark]};" for i, pair in enumerate(HUES))
-    return f"--ink:{INK[dark]};{hues}"
+    kinds = "".join(f"--k{i}:{shades[1 + dark]};" for i, shades in enumerate(KINDS.values()))
+    return f"--ink:{INK[dark]};{hues}{kinds}"

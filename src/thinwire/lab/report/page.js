@@ -2,6 +2,8 @@
 "use strict";
 const units = {
   number: v => Number(v.toPrecision(4)).toString(),
+  times: v => Number(v.toPrecision(3)) + "x",
+  step: v => "step " + Math.round(v).toLocaleString("en"),
   share: v => (100 * v).toFixed(1) + "%",
   seconds: v => v >= 600 ? (v / 60).toFixed(1) + " min" : v >= 1 ? v.toFixed(1) + " s" : (1000 * v).toFixed(1) + " ms",
   bytes: v => {
@@ -15,7 +17,9 @@ function valueAt(axis, place) {
   const value = low + share * (high - low);
   return units[axis.unit](axis.log ? 10 ** value : value);
 }
-const named = (root, label) => [...root.querySelectorAll(".series")].filter(s => s.dataset.series === label);
+// A plot of one method is a series itself, and the lines in it are not methods, whatever their names are.
+const named = (root, label) => [...root.querySelectorAll(".series")]
+  .filter(s => s.dataset.series === label && !s.parentNode.closest(".series"));
 
 for (const section of document.querySelectorAll("section.task")) {
   for (const button of section.querySelectorAll(".methods button")) {

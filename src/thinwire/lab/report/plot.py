@@ -10,3 +10,4 @@ class Plot:
     drawing: str  # SVG
     note: str = ""
     legend: tuple[tuple[str, str], ...] = ()  # what a colour means, where it is not a method
+    method: str = ""  # whose it is, where it is of one method only

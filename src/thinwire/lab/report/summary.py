@@ -71,6 +71,15 @@ class Entry:
     def seconds_per_step(self, which: str = "total") -> Figure:
         return self.over(lambda run: run.seconds[which] / run.steps)
 
+    def kind_ratios(self) -> dict[str, Figure]:
+        """How many times less was said of each kind of layer, over the whole of those runs that tell."""
+        told: dict[str, list[float]] = defaultdict(list)
+        for run in self.runs:
+            for kind, size in run.kinds.items() if run.layers else ():
+                if size["payload"]:
+                    told[kind].append(size["dense"] / size["payload"])
+        return {kind: Figure(tuple(ratios)) for kind, ratios in told.items()}
+
     def kinds(self, which: str) -> dict[str, float]:
         """Bytes a step by kind of layer, of those runs that tell."""
         told: dict[str, list[float]] = defaultdict(list)

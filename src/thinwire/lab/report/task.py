@@ -3,15 +3,23 @@
 from collections import Counter
 from html import escape
 
+from thinwire.lab.report import adaptation
 from thinwire.lab.report.findings import findings
-from thinwire.lab.report.looks import Look
+from thinwire.lab.report.looks import Look, kind_order
 from thinwire.lab.report.notes import notes
 from thinwire.lab.report.plot import Plot
 from thinwire.lab.report.plots import plots
 from thinwire.lab.report.summary import Section
 from thinwire.lab.report.svg import tag
-from thinwire.lab.report.table import columns, heading
+from thinwire.lab.report.table import UNKNOWN, columns, heading
 
+LAYERS = (
+    "<b>times smaller</b>: the gradients' bytes over the payload's. In the table, over the whole training, by kind of "
+    "layer; in the plots, of rank 0, in the steps since the evaluation before.",
+    "<b>left unsaid</b>: the norm of what rank 0 still has to say of a layer, over that of the gradient that all "
+    "ranks agreed on in that step, before any clipping. The plots are of the layers of which it is remembered.",
+    "<b>small ones</b>: small tensors that share a message. Which they are depends on the method.",
+)
 MODELLED = tag("span", "modelled", class_="tag")
 
 
@@ -39,6 +47,7 @@ def task(section: Section, chosen: dict[str, Look], key: str) -> str:
         tag("ul", *(tag("li", note) for note in notes(section)), class_="notes"),
         _legend(section, chosen),
         tag("div", *drawn, class_="plots"),
+        _layers(section, chosen, key),
         id=key,
         class_="task",
     )
@@ -75,14 +84,16 @@ def _warnings(section: Section) -> str:
 def _figures(section: Section, chosen: dict[str, Look]) -> str:
     told = columns(section)
     head = tag("tr", tag("th", "method"), *(tag("th", escape(" ".join(column.name(section)))) for column in told))
-    rows = [
-        tag(
-            "tr",
-            tag("th", tag("div", swatch(chosen[entry.label]), tag("span", escape(entry.label))), scope="row"),
-            *(tag("td", escape(column.say(section, entry))) for column in told),
-        )
-        for entry in section.entries
-    ]
+    rows = [_row(entry.label, chosen, [column.say(section, entry) for column in told]) for entry in section.entries]
+    return _table(head, rows)
+
+
+def _row(label: str, chosen: dict[str, Look], figures: list[str]) -> str:
+    name = tag("th", tag("div", swatch(chosen[label]), tag("span", escape(label))), scope="row")
+    return tag("tr", name, *(tag("td", escape(figure)) for figure in figures))
+
+
+def _table(head: str, rows: list[str]) -> str:
     return tag("div", tag("table", tag("thead", head), tag("tbody", *rows), class_="figures"), class_="scroll")
 
 
@@ -118,4 +129,27 @@ def _figure(plot: Plot, key: str) -> str:
         plot.drawing,
         tag("p", escape(plot.note)) if plot.note else "",
         id=f"{key}-{plot.key}",
+        **({"class_": "series", "data_series": plot.method} if plot.method else {}),
+    )
+
+
+def _layers(section: Section, chosen: dict[str, Look], key: str) -> str:
+    """How methods adapt to the layers, of those runs that tell."""
+    ratios = {entry.label: told for entry in section.entries if (told := entry.kind_ratios())}
+    if not ratios:
+        return ""
+    overall = {entry.label: entry.ratio.mean for entry in section.entries}
+    kinds = sorted({kind for told in ratios.values() for kind in told}, key=kind_order)
+    head = tag("tr", tag("th", "times smaller"), *(tag("th", escape(kind)) for kind in [*kinds, "all layers"]))
+    rows = []
+    for label, told in ratios.items():
+        figures = [f"{told[kind].mean:.1f}x" if kind in told else UNKNOWN for kind in kinds]
+        rows.append(_row(label, chosen, [*figures, f"{overall[label]:.1f}x"]))
+    return "".join(
+        [
+            tag("h3", "Layer by layer"),
+            _table(head, rows),
+            tag("ul", *(tag("li", note) for note in LAYERS), class_="notes"),
+            tag("div", *(_figure(plot, key) for plot in adaptation.plots(section)), class_="plots"),
+        ]
     )
