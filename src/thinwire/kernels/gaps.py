@@ -7,6 +7,7 @@ half a bit a position more (positions.py).
 
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +15,7 @@ from ..core import PayloadError
 from .bitmaps import counted, marked
 from .bits import pack, packed_bytes, unpack
 from .compiled import loops_for, vector
+from .scratch import scratch
 
 MOST_LOW = 40  # no vector is longer
 CHOICES = 4  # numbers of low bits that are tried
@@ -25,7 +27,8 @@ def encode(positions: Tensor, size: int) -> tuple[Tensor, Tensor]:
     least = _least_low(count, size)
     loops = loops_for(positions, dtype=torch.int64) if count else None
     if loops is not None:
-        gaps, rests = torch.empty_like(positions), torch.empty(CHOICES, dtype=torch.int64)
+        gaps = torch.from_numpy(scratch("gaps", count, np.int64))
+        rests = torch.empty(CHOICES, dtype=torch.int64)
         loops.gaps_of(vector(positions), least, vector(gaps), vector(rests))
     else:
         gaps = torch.diff(positions, prepend=positions.new_full((1,), -1)) - 1
