@@ -5,9 +5,9 @@ import os
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import first_use, hook, indices, links, power_sgd, quantise
+from benchmarks import ada_comp, first_use, hook, indices, links, power_sgd, quantise, selection
 
-MEASURED = (power_sgd, quantise, indices, first_use, hook, links)
+MEASURED = (power_sgd, selection, ada_comp, quantise, indices, first_use, hook, links)
 
 if __name__ == "__main__":
     table = Table("what", "ratio", "bar", caption=f"load at the start: {os.getloadavg()[0]:.1f}")

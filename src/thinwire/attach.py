@@ -100,15 +100,14 @@ def attach(
 def check_momentum(method: str | Codec | Reducer | Strategy, optimizer: Optimizer) -> None:
     """Warn if a method takes another momentum back than the optimizer has; of a DDP model, `attach` does not see it."""
     for part in parts_of(strategy_of(method)):
-        for settings in optimizer.param_groups if isinstance(part, Momentum) else ():
-            here = settings.get("momentum", 0.0)
-            if here != part.taken_back:
-                warnings.warn(
-                    f"{part!r} takes a momentum of {part.taken_back:g} back from what the optimizer gets, and "
-                    f"{type(optimizer).__name__} has {here:g}: say Momentum(..., outside={here:g})",
-                    stacklevel=3,
-                )
-                return
+        if not isinstance(part, Momentum):
+            continue
+        for here in {settings.get("momentum", 0.0) for settings in optimizer.param_groups} - {part.taken_back}:
+            warnings.warn(
+                f"{part!r} takes a momentum of {part.taken_back:g} back from what the optimizer gets, and "
+                f"{type(optimizer).__name__} has {here:g}: say Momentum(..., outside={here:g})",
+                stacklevel=3,
+            )
 
 
 def _checked_ddp(ddp: DistributedDataParallel, strategy: Strategy, optimizer: Optimizer | None, group: Any) -> Replica:
