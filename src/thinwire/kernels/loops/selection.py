@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .jit import compiled
-from .vectors import (
+from .selection_vectors import (
     add_and_filter64,
     add_and_largest32,
     add_and_largest64,

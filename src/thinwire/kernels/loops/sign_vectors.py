@@ -1,32 +1,26 @@
 """128 entries at once: their codes are joined to a lane of bytes, and their sizes added."""
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core.cgutils import get_or_insert_function
-from numba.extending import intrinsic
 
-FLOAT, BYTE, INT = ir.FloatType(), ir.IntType(8), ir.IntType(32)
+from .instructions import BYTE, FLOAT, INT, Instructions, Made, made
+
 WIDTH = 32
 FLOATS, BYTES = ir.VectorType(FLOAT, WIDTH), ir.VectorType(BYTE, WIDTH)
 DOUBLES = ir.VectorType(ir.DoubleType(), WIDTH)
 ZEROS, NONE = ir.Constant(FLOATS, [0.0] * WIDTH), ir.Constant(BYTES, [0] * WIDTH)
 
-Made = tuple[Any, Callable[[Any, Any, Any, Any], Any]]
 
-
-class Code:
+class Code(Instructions):
     """The instructions for what lies in arrays, and for 32 entries of it."""
 
     def __init__(self, context: Any, builder: Any, signature: Any) -> None:
-        self.context, self.builder, self.signature = context, builder, signature
+        super().__init__(WIDTH, context, builder, signature)
 
-    def place(self, position: int, array: Any, i: Any, further: int, kind: Any) -> Any:
-        made = self.context.make_array(self.signature.args[position])(self.context, self.builder, array)
-        at = self.builder.add(i, ir.Constant(i.type, further))
-        return self.builder.bitcast(self.builder.gep(made.data, [at]), kind.as_pointer())
+    def further(self, position: int, array: Any, i: Any, further: int, kind: Any) -> Any:
+        return self.place(position, array, self.builder.add(i, ir.Constant(i.type, further)), kind)
 
     def load(self, place: Any) -> Any:
         return self.builder.load(place, align=4 if place.type.pointee == FLOATS else 1)
@@ -34,15 +28,8 @@ class Code:
     def join(self, codes: Any, place: Any) -> None:
         self.builder.store(self.builder.or_(self.load(place), codes), place, align=1)
 
-    def repeated(self, value: Any) -> Any:
-        vector = ir.Constant(ir.VectorType(value.type, WIDTH), ir.Undefined)
-        first = self.builder.insert_element(vector, value, ir.Constant(INT, 0))
-        return self.builder.shuffle_vector(first, vector, ir.Constant(ir.VectorType(INT, WIDTH), [0] * WIDTH))
-
     def sizes(self, numbers: Any) -> Any:
-        name, kind = f"llvm.fabs.v{WIDTH}f32", ir.FunctionType(FLOATS, [FLOATS])
-        function = get_or_insert_function(self.builder.module, kind, name)  # type: ignore[no-untyped-call]  # numba's
-        return self.builder.call(function, [numbers])
+        return self.call(f"llvm.fabs.v{WIDTH}f32", FLOATS, numbers)
 
     def add_fours(self, sizes: list[Any], place: Any) -> None:
         p, q, r, s = sizes
@@ -57,8 +44,8 @@ def _add_sizes(typing: Any, x: Any, i: Any, sums: Any) -> Made:
     def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         x, i, sums = given
         code = Code(context, builder, signature)
-        sizes = [code.sizes(code.load(code.place(0, x, i, k * WIDTH, FLOATS))) for k in range(4)]
-        code.add_fours(sizes, code.place(2, sums, ir.Constant(i.type, 0), 0, DOUBLES))
+        sizes = [code.sizes(code.load(code.further(0, x, i, k * WIDTH, FLOATS))) for k in range(4)]
+        code.add_fours(sizes, code.place(2, sums, ir.Constant(i.type, 0), DOUBLES))
         return context.get_dummy_value()
 
     return types.void(x, types.intp, sums), code
@@ -71,11 +58,11 @@ def _add_sizes_and_signs(typing: Any, x: Any, i: Any, sums: Any, one: Any, to: A
         x, i, sums, one, to = given
         code, sizes = Code(context, builder, signature), []
         for k in range(4):
-            numbers = code.load(code.place(0, x, i, k * WIDTH, FLOATS))
+            numbers = code.load(code.further(0, x, i, k * WIDTH, FLOATS))
             negative = builder.fcmp_ordered("<", numbers, ZEROS)
-            code.join(builder.select(negative, code.repeated(one), NONE), code.place(4, to, i, k * WIDTH, BYTES))
+            code.join(builder.select(negative, code.repeated(one), NONE), code.further(4, to, i, k * WIDTH, BYTES))
             sizes.append(code.sizes(numbers))
-        code.add_fours(sizes, code.place(2, sums, ir.Constant(i.type, 0), 0, DOUBLES))
+        code.add_fours(sizes, code.place(2, sums, ir.Constant(i.type, 0), DOUBLES))
         return context.get_dummy_value()
 
     return types.void(x, types.intp, sums, types.uint8, to), code
@@ -92,16 +79,16 @@ def _add_sizes_and_thirds(typing: Any, x: Any, i: Any, sums: Any, least: Any, on
         above, below = code.repeated(least), code.repeated(builder.fneg(least))
         middle, upper = code.repeated(one), code.repeated(builder.add(one, one))
         for k in range(4):
-            numbers = code.load(code.place(0, x, i, k * WIDTH, FLOATS))
+            numbers = code.load(code.further(0, x, i, k * WIDTH, FLOATS))
             codes = builder.select(builder.fcmp_ordered(">=", numbers, below), middle, NONE)
             codes = builder.select(builder.fcmp_ordered(">", numbers, above), upper, codes)
-            code.join(codes, code.place(5, to, i, k * WIDTH, BYTES))
+            code.join(codes, code.further(5, to, i, k * WIDTH, BYTES))
             size = code.sizes(numbers)
             small = builder.fcmp_ordered("<=", size, above)
             sizes.append(builder.select(small, ZEROS, size))
             beyond = builder.bitcast(builder.fcmp_ordered(">", size, above), INT)
             count = builder.add(count, builder.ctpop(beyond))
-        code.add_fours(sizes, code.place(2, sums, ir.Constant(i.type, 0), 0, DOUBLES))
+        code.add_fours(sizes, code.place(2, sums, ir.Constant(i.type, 0), DOUBLES))
         return builder.zext(count, ir.IntType(64))
 
     return types.int64(x, types.intp, sums, types.float32, types.uint8, to), code
@@ -112,7 +99,7 @@ def _total(typing: Any, sums: Any) -> Made:
 
     def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         code, half = Code(context, builder, signature), WIDTH // 2
-        sums = builder.load(code.place(0, given[0], ir.Constant(ir.IntType(64), 0), 0, DOUBLES), align=8)
+        sums = builder.load(code.place(0, given[0], ir.Constant(ir.IntType(64), 0), DOUBLES), align=8)
         while half:
             halves = [
                 builder.shuffle_vector(
@@ -126,11 +113,7 @@ def _total(typing: Any, sums: Any) -> Made:
     return types.float64(sums), code
 
 
-def _made(code: Callable[..., Made]) -> Any:
-    return intrinsic(code)
-
-
-add_sizes = _made(_add_sizes)  # (x, i, sums)
-add_sizes_and_signs = _made(_add_sizes_and_signs)  # (x, i, sums, one, to)
-add_sizes_and_thirds = _made(_add_sizes_and_thirds)  # (x, i, sums, least, one, to)
-total = _made(_total)  # (sums)
+add_sizes = made(_add_sizes)  # (x, i, sums)
+add_sizes_and_signs = made(_add_sizes_and_signs)  # (x, i, sums, one, to)
+add_sizes_and_thirds = made(_add_sizes_and_thirds)  # (x, i, sums, least, one, to)
+total = made(_total)  # (sums)

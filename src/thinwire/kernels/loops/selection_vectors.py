@@ -1,70 +1,52 @@
-"""What the loops do to many entries at once: 64 or 32 floats in, a bit of each out.
+"""64 or 32 floats in, a bit of each out: for what selects.
 
 Left to itself, the compiler writes a byte for each entry that is compared, and reads it again; a bit for each is what
 processors have instructions for. Sizes are compared as integers: without the sign, the bits of floats are ordered as
 their sizes are, and NaN is the largest.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core.cgutils import get_or_insert_function
-from numba.extending import intrinsic
 
-FLOAT, INT = ir.FloatType(), ir.IntType(32)
+from .instructions import FLOAT, INT, Instructions, Made, made
+
 WITHOUT_SIGN = 0x7FFFFFFF
 
 
-class Lanes:
-    """The instructions for so many floats that lie next to each other, from entry i on."""
+class Lanes(Instructions):
+    """Floats that lie next to each other, from entry i on."""
 
     def __init__(self, width: int, context: Any, builder: Any, signature: Any, i: Any) -> None:
-        self.width, self.context, self.builder, self.signature, self.i = width, context, builder, signature, i
+        super().__init__(width, context, builder, signature)
+        self.i, self.floats, self.ints = i, ir.VectorType(FLOAT, width), ir.VectorType(INT, width)
 
     def load(self, position: int, array: Any) -> Any:
-        return self.builder.load(self._place(position, array), align=4)
+        return self.builder.load(self.place(position, array, self.i, self.floats), align=4)
 
     def store(self, numbers: Any, position: int, array: Any) -> None:
-        self.builder.store(numbers, self._place(position, array), align=4)
+        self.builder.store(numbers, self.place(position, array, self.i, self.floats), align=4)
 
     def times(self, numbers: Any, factor: Any) -> Any:
-        return self.builder.fmul(numbers, self._repeated(factor))
+        return self.builder.fmul(numbers, self.repeated(factor))
 
     def plus(self, numbers: Any, others: Any) -> Any:
         return self.builder.fadd(numbers, others)
 
     def sizes(self, numbers: Any) -> Any:
         """Their bits without the sign."""
-        kind = ir.VectorType(INT, self.width)
-        return self.builder.and_(self.builder.bitcast(numbers, kind), ir.Constant(kind, [WITHOUT_SIGN] * self.width))
+        mask = ir.Constant(self.ints, [WITHOUT_SIGN] * self.width)
+        return self.builder.and_(self.builder.bitcast(numbers, self.ints), mask)
 
     def largest(self, sizes: Any) -> Any:
-        name = f"llvm.vector.reduce.smax.v{self.width}i32"
-        kind = ir.FunctionType(INT, [sizes.type])
-        reduce = get_or_insert_function(self.builder.module, kind, name)  # type: ignore[no-untyped-call]  # numba's
-        return self.builder.call(reduce, [sizes])
+        return self.call(f"llvm.vector.reduce.smax.v{self.width}i32", INT, sizes)
 
     def at_least(self, sizes: Any, least: Any) -> Any:
         """A bit for each that is as large."""
-        bits = self.builder.icmp_signed(">=", sizes, self._repeated(least))
+        bits = self.builder.icmp_signed(">=", sizes, self.repeated(least))
         word = self.builder.bitcast(bits, ir.IntType(self.width))
         return word if self.width == 64 else self.builder.zext(word, ir.IntType(64))
-
-    def _place(self, position: int, array: Any) -> Any:
-        made = self.context.make_array(self.signature.args[position])(self.context, self.builder, array)
-        place = self.builder.gep(made.data, [self.i])
-        return self.builder.bitcast(place, ir.VectorType(FLOAT, self.width).as_pointer())
-
-    def _repeated(self, value: Any) -> Any:
-        vector = ir.Constant(ir.VectorType(value.type, self.width), ir.Undefined)
-        first = self.builder.insert_element(vector, value, ir.Constant(INT, 0))
-        zeros = ir.Constant(ir.VectorType(INT, self.width), [0] * self.width)
-        return self.builder.shuffle_vector(first, vector, zeros)
-
-
-Made = tuple[Any, Callable[[Any, Any, Any, Any], Any]]
 
 
 def _filtering(width: int) -> Any:
@@ -76,7 +58,7 @@ def _filtering(width: int) -> Any:
 
         return types.uint64(x, types.intp, types.int32), code
 
-    return intrinsic(filtered)
+    return made(filtered)
 
 
 def _adding(width: int) -> Any:
@@ -90,7 +72,7 @@ def _adding(width: int) -> Any:
 
         return types.uint64(x, rest, types.float32, out, types.intp, types.int32), code
 
-    return intrinsic(add_and_filter)
+    return made(add_and_filter)
 
 
 def _adding_for_largest(width: int) -> Any:
@@ -104,7 +86,7 @@ def _adding_for_largest(width: int) -> Any:
 
         return types.int32(x, rest, out, types.intp), code
 
-    return intrinsic(add_and_largest)
+    return made(add_and_largest)
 
 
 def _reaching(width: int) -> Any:
@@ -117,7 +99,7 @@ def _reaching(width: int) -> Any:
 
         return types.uint64(total, x, types.float32, types.intp, types.int32), code
 
-    return intrinsic(reaching)
+    return made(reaching)
 
 
 def _lowest() -> Any:
@@ -127,7 +109,7 @@ def _lowest() -> Any:
 
         return types.intp(types.uint64), code
 
-    return intrinsic(lowest)
+    return made(lowest)
 
 
 lowest = _lowest()  # (bits): the number of the lowest that is set; some bit is
