@@ -77,8 +77,7 @@ class Coded(Lazy):
 
     def bound(self) -> float:
         """What no entry exceeds in size; NaN or infinity if there may be one."""
-        rounded = 1 + torch.finfo(self.dtype).eps  # which may be up, where the type is of 16 bits
-        return float(self.scale.abs().amax()) * self.meaning.most * rounded if self.scale.numel() else 0.0
+        return float((self.scale.abs().amax() * self.meaning.most).to(self.dtype)) if self.scale.numel() else 0.0
 
     def _loops(self, *others: Tensor) -> Any:
         if self.dtype != torch.float32 or self.meaning.bits not in (1, 2, 4, 8):
