@@ -59,6 +59,12 @@ def test_the_loops_give_the_bits_of_their_twin_on_any_number_of_threads(threads:
         check_twins(vectors(LARGE)[kind], ratio)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_written_past_the_cache_is_the_same(threads: int, kind: str, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(top_k, "FAR", 0)
+    check_twins(vectors(LARGE)[kind], 0.01)
+
+
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize("size", [1000, 200_003])
 def test_what_is_not_finite_is_among_the_largest(size: int, value: float) -> None:

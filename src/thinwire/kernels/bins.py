@@ -25,7 +25,8 @@ def add_and_select(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: 
     if loops is None or x.numel() == 0:
         return _plain(x, rest, out, bin_size, factor)
     xs, rests, outs = map(vector, (x, rest, out))
-    largest = np.empty(-(-x.numel() // bin_size), np.float32)
+    largest = torch.empty(-(-x.numel() // bin_size))
+    sizes = vector(largest).view(np.int32)
 
     cut = stretches(x.numel(), bin_size)
     room = x.numel() // USUAL
@@ -34,7 +35,7 @@ def add_and_select(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: 
     def select(start: int, stop: int) -> NDArray[np.int64]:
         first = [begin for begin, _ in cut].index(start) * room
         part, of_bins = slice(start, stop), slice(start // bin_size, -(-stop // bin_size))
-        given = xs[part], rests[part], outs[part], bin_size, np.float32(factor - 1), start, largest[of_bins]
+        given = xs[part], rests[part], outs[part], bin_size, np.float32(factor - 1), start, sizes[of_bins]
         where = places[first : first + room]
         count = loops.add_and_reach(*given, where)
         if count > room:
@@ -43,7 +44,7 @@ def add_and_select(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: 
         return where[:count]
 
     noted = spread(select, x.numel(), bin_size)
-    size = _mean(torch.from_numpy(largest))
+    size = _mean(largest)
     if not size.isfinite():
         return torch.full_like(out, torch.nan)
     count = sum(map(len, noted)) if size > 0 else 0

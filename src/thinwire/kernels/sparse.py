@@ -6,6 +6,7 @@ from torch import Tensor
 
 from ..lazy import Lazy, Rest
 from .compiled import loops_for, vector
+from .threads import spread
 
 
 class Sparse(Lazy):
@@ -29,8 +30,14 @@ class Sparse(Lazy):
         if loops is None:
             total.view(-1).index_add_(0, self.where, values if weight is None else values * weight)
         else:
-            weight = 1.0 if weight is None else weight
-            loops.add_at(vector(total), vector(self.where), vector(values), np.float32(weight))
+            to, where, added, times = (
+                vector(total),
+                vector(self.where),
+                vector(values),
+                np.float32(1 if weight is None else weight),
+            )
+            # No place is there twice, so threads do not meet.
+            spread(lambda i, end: loops.add_at(to, where[i:end], added[i:end], times), len(where))
 
     def rest_of(self, total: Tensor) -> Rest:
         self.add_to(total, -1.0)

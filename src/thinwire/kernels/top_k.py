@@ -21,16 +21,17 @@ from .sparse import Sparse
 from .threads import spread, stretches
 
 SAMPLE = 2**15  # entries
+FAR = 2**22  # entries: far more than a cache holds
 MANY = 1 / 8  # of all: to find so many, or more, a sample saves nothing
 LOW_BITS = 15  # of a size, which has 31
 INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Noted(NamedTuple):
-    """Where entries are at least as large as those wanted, and how large."""
+    """Where entries are at least as large as those wanted, and their bits."""
 
     where: NDArray[np.int64]
-    sizes: NDArray[np.int32]
+    bits: NDArray[np.int32]
 
 
 def largest(x: Tensor, count: int) -> Sparse:
@@ -38,9 +39,8 @@ def largest(x: Tensor, count: int) -> Sparse:
     loops = loops_for(flat)
     if loops is None or count == 0:
         where = _plain(flat, count)
-    else:
-        where = _exact(loops, flat, count, _noted(loops, flat, None, 1.0, flat, count))
-    return Sparse(flat.index_select(0, where), where, x)
+        return Sparse(flat.index_select(0, where), where, x)
+    return Sparse(*_exact(loops, flat, count, _noted(loops, flat, None, 1.0, flat, count)), x)
 
 
 def largest_of_sum(x: Tensor, rest: Rest, decay: float, out: Tensor, count: int) -> Sparse:
@@ -50,8 +50,7 @@ def largest_of_sum(x: Tensor, rest: Rest, decay: float, out: Tensor, count: int)
     if loops is None or rest.sent is not None or not _sampled(flat.numel(), count):
         return largest(rest.added_to(x, decay, out), count)
     noted = _noted(loops, flat, rest.total.view(-1), decay, total, count)
-    where = _exact(loops, total, count, noted)
-    return Sparse(total.index_select(0, where), where, out)
+    return Sparse(*_exact(loops, total, count, noted), out)
 
 
 def _plain(flat: Tensor, count: int) -> Tensor:
@@ -85,17 +84,18 @@ def _noted(loops: ModuleType, x: Tensor, rest: Tensor | None, decay: float, out:
     if down <= 0:
         return None
     # Zeros are never worth noting: if there are too few others, all are counted.
-    least = max(np.int32(1), np.partition(_sizes(sample), down)[down])
+    least = max(np.int32(1), np.partition(_without_sign(sample.view(np.int32)), down)[down])
     room = min(size, 2 * (SAMPLE - down) * size // SAMPLE)
     cut = stretches(size, 64)
-    where, sizes = scratch("where", len(cut) * room, np.int64), scratch("sizes", len(cut) * room, np.int32)
+    where, bits = scratch("where", len(cut) * room, np.int64), scratch("bits", len(cut) * room, np.int32)
+    of_out, far = outs.view(np.int32), size >= FAR and out.data_ptr() % 64 == 0
 
     def note(start: int, stop: int) -> int:
         first = [begin for begin, _ in cut].index(start) * room
-        part, noted = slice(start, stop), (where[first : first + room], sizes[first : first + room])
+        part, given = slice(start, stop), (least, start, where[first : first + room], bits[first : first + room])
         if rest is None:
-            return int(loops.filter_from(xs[part], least, start, *noted))
-        return int(loops.add_and_filter(xs[part], rests[part], factor, outs[part], least, start, *noted))
+            return int(loops.filter_from(outs[part], of_out[part], *given))
+        return int(loops.add_and_filter(xs[part], rests[part], factor, outs[part], of_out[part], far, *given))
 
     counts = spread(note, size, 64)
     if max(counts) > room or sum(counts) < count:
@@ -103,23 +103,25 @@ def _noted(loops: ModuleType, x: Tensor, rest: Tensor | None, decay: float, out:
     end = 0
     for i, there in enumerate(counts):  # close the gaps between the stretches
         where[end : end + there] = where[i * room : i * room + there]
-        sizes[end : end + there] = sizes[i * room : i * room + there]
+        bits[end : end + there] = bits[i * room : i * room + there]
         end += there
-    return Noted(where[:end], sizes[:end])
+    return Noted(where[:end], bits[:end])
 
 
-def _exact(loops: ModuleType, flat: Tensor, count: int, noted: Noted | None) -> Tensor:
-    """Where the largest entries are, in increasing order."""
-    where = np.empty(count, np.int64)
+def _exact(loops: ModuleType, flat: Tensor, count: int, noted: Noted | None) -> tuple[Tensor, Tensor]:
+    """The largest entries, and where they are, in increasing order."""
+    where = torch.empty(count, dtype=torch.int64)
     if noted is not None:
-        least, equal = _least_by_order(noted.sizes, count)
-        loops.keep_among(*noted, least, equal, where)
-    else:
-        numbers = vector(flat)
-        few = flat.numel() < 2 * SAMPLE
-        least, equal = _least_by_order(_sizes(numbers), count) if few else _least_by_bits(loops, numbers, count)
-        loops.keep(numbers, least, equal, where)
-    return torch.from_numpy(where)
+        values = torch.empty(count)
+        least, equal = _least_by_order(_without_sign(noted.bits), count)
+        loops.keep_among(*noted, least, equal, vector(where), vector(values).view(np.int32))
+        return values, where
+    numbers = vector(flat)
+    bits = numbers.view(np.int32)
+    few = len(bits) < 2 * SAMPLE
+    least, equal = _least_by_order(_without_sign(bits), count) if few else _least_by_bits(loops, bits, count)
+    loops.keep(numbers, bits, least, equal, vector(where))
+    return flat.index_select(0, where), where
 
 
 def _least_by_order(sizes: NDArray[np.int32], count: int) -> tuple[np.int32, int]:
@@ -128,20 +130,20 @@ def _least_by_order(sizes: NDArray[np.int32], count: int) -> tuple[np.int32, int
     return least, count - int(np.count_nonzero(sizes > least))
 
 
-def _least_by_bits(loops: ModuleType, numbers: NDArray[np.float32], count: int) -> tuple[np.int32, int]:
+def _least_by_bits(loops: ModuleType, bits: NDArray[np.int32], count: int) -> tuple[np.int32, int]:
     def count_high(start: int, stop: int) -> NDArray[np.int64]:
         counts = np.zeros((4, 2 ** (31 - LOW_BITS)), np.int64)
-        loops.count_high(numbers[start:stop], counts)
+        loops.count_high(bits[start:stop], counts)
         return counts
 
-    high, missing = _first_from_above(np.concatenate(spread(count_high, len(numbers))).sum(0), count)
+    high, missing = _first_from_above(np.concatenate(spread(count_high, len(bits))).sum(0), count)
 
     def count_low(start: int, stop: int) -> NDArray[np.int64]:
         counts = np.zeros((4, 2**LOW_BITS), np.int64)
-        loops.count_low(numbers[start:stop], high, counts)
+        loops.count_low(bits[start:stop], high, counts)
         return counts
 
-    low, equal = _first_from_above(np.concatenate(spread(count_low, len(numbers))).sum(0), missing)
+    low, equal = _first_from_above(np.concatenate(spread(count_low, len(bits))).sum(0), missing)
     return np.int32(high << LOW_BITS | low), equal
 
 
@@ -152,5 +154,5 @@ def _first_from_above(counts: NDArray[np.int64], wanted: int) -> tuple[int, int]
     return len(counts) - 1 - down, wanted - int(reached[down] - counts[::-1][down])
 
 
-def _sizes(numbers: NDArray[np.float32]) -> NDArray[np.int32]:
-    return numbers.view(np.int32) & np.int32(0x7FFFFFFF)
+def _without_sign(bits: NDArray[np.int32]) -> NDArray[np.int32]:
+    return bits & np.int32(0x7FFFFFFF)

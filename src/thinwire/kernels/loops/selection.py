@@ -12,6 +12,8 @@ from .selection_vectors import (
     add_and_filter64,
     add_and_largest32,
     add_and_largest64,
+    add_past_and_filter64,
+    bits_of,
     filtered64,
     lowest,
     reaching32,
@@ -52,39 +54,52 @@ def sample_sum(x: Floats, rest: Floats, decay: np.float32, out: Floats) -> None:
 
 @compiled()
 def add_and_filter(
-    x: Floats, rest: Floats, decay: np.float32, out: Floats, least: np.int32, first: int, where: Places, sizes: Sizes
+    x: Floats,
+    rest: Floats,
+    decay: np.float32,
+    out: Floats,
+    bits: Sizes,
+    far: bool,
+    least: np.int32,
+    first: int,
+    where: Places,
+    found: Sizes,
 ) -> int:
-    """out = x + decay * rest; notes where it is as large as `least`, and how large.
+    """out = x + decay * rest; notes where it is as large as `least`, and its bits there, which are those of `out`.
 
-    Returns how many there are, or more than there is room for, if there are.
+    What is far larger than the cache, and begins where 64 bytes do, is written past it. Returns how many were noted, or
+    more than there is room for.
     """
-    bits, room, count = out.view(np.int32), len(where), 0
+    room, count = len(where), 0
     for i in range(0, len(x) - 63, 64):
-        hits = add_and_filter64(x, rest, decay, out, i, least)
+        if far:
+            hits = add_past_and_filter64(x, rest, decay, out, i, least)
+        else:
+            hits = add_and_filter64(x, rest, decay, out, i, least)
         while hits:
             j = i + lowest(hits)
             hits &= hits - ONE
             if count < room:
-                where[count], sizes[count] = first + j, bits[j] & WITHOUT_SIGN
+                total = np.float32(x[j] + np.float32(decay * rest[j])) if far else out[j]
+                where[count], found[count] = first + j, bits_of(total)
                 count += 1
             else:
-                least = np.int32(0x7FFFFFFF)  # no more of them: not even NaN is as large
+                least = WITHOUT_SIGN  # no more of them
                 hits = np.uint64(0)
                 count = room + 1
     for j in range(len(x) - len(x) % 64, len(x)):
         out[j] = x[j] + decay * rest[j]
-        size = np.int32(bits[j] & WITHOUT_SIGN)
-        if size >= least:
+        if np.int32(bits[j] & WITHOUT_SIGN) >= least:
             if count < room:
-                where[count], sizes[count] = first + j, size
+                where[count], found[count] = first + j, bits[j]
             count += 1
     return count
 
 
 @compiled()
-def filter_from(x: Floats, least: np.int32, first: int, where: Places, sizes: Sizes) -> int:
+def filter_from(x: Floats, bits: Sizes, least: np.int32, first: int, where: Places, found: Sizes) -> int:
     """As add_and_filter, of a vector that is there already."""
-    bits, room, count = x.view(np.int32), len(where), 0
+    room, count = len(where), 0
     for i in range(0, len(x) - 63, 64):
         hits = filtered64(x, i, least)
         while hits:
@@ -92,38 +107,36 @@ def filter_from(x: Floats, least: np.int32, first: int, where: Places, sizes: Si
             hits &= hits - ONE
             if count == room:
                 return room + 1
-            where[count], sizes[count] = first + j, bits[j] & WITHOUT_SIGN
+            where[count], found[count] = first + j, bits[j]
             count += 1
     for j in range(len(x) - len(x) % 64, len(x)):
-        size = np.int32(bits[j] & WITHOUT_SIGN)
-        if size >= least:
+        if np.int32(bits[j] & WITHOUT_SIGN) >= least:
             if count == room:
                 return room + 1
-            where[count], sizes[count] = first + j, size
+            where[count], found[count] = first + j, bits[j]
             count += 1
     return count
 
 
 @compiled()
-def keep_among(where: Places, sizes: Sizes, least: np.int32, equal: int, out: Places) -> None:
-    """Of the places noted, those of larger entries than `least`, and the first so many of equal ones."""
+def keep_among(where: Places, found: Sizes, least: np.int32, equal: int, out: Places, values: Sizes) -> None:
+    """Of what was noted, the larger entries than `least`, and the first so many of equal ones."""
     count = 0
     for i in range(len(where)):
         if count == len(out):
             return
-        if sizes[i] > least:
-            out[count] = where[i]
+        size = np.int32(found[i] & WITHOUT_SIGN)
+        if size > least or (size == least and equal > 0):
+            out[count], values[count] = where[i], found[i]
             count += 1
-        elif sizes[i] == least and equal > 0:
-            out[count] = where[i]
-            count += 1
-            equal -= 1
+            if size == least:
+                equal -= 1
 
 
 @compiled()
-def keep(x: Floats, least: np.int32, equal: int, out: Places) -> None:
+def keep(x: Floats, bits: Sizes, least: np.int32, equal: int, out: Places) -> None:
     """Where x is larger than `least`, and the first so many places where it is equal; `out` is as long as that."""
-    bits, count = x.view(np.int32), 0
+    count = 0
     bar = least if equal > 0 else np.int32(least + 1)
     whole = len(x) - len(x) % 64
     for i in range(0, whole, 64):
@@ -151,31 +164,36 @@ def keep(x: Floats, least: np.int32, equal: int, out: Places) -> None:
 
 
 @compiled()
-def count_high(x: Floats, counts: NDArray[np.int64]) -> None:
+def count_high(bits: Sizes, counts: NDArray[np.int64]) -> None:
     """How many entries have each value of the high bits of their size, in rows that are to be added.
 
     Entries take turns with the rows, as counting up the same number again has to wait for the last time.
     """
-    bits = x.view(np.int32)
-    whole = len(x) - len(x) % 4
+    whole = len(bits) - len(bits) % 4
     for i in range(0, whole, 4):
         four = bits[i : i + 4]
         counts[0, np.int32(four[0] & WITHOUT_SIGN) >> LOW_BITS] += 1
         counts[1, np.int32(four[1] & WITHOUT_SIGN) >> LOW_BITS] += 1
         counts[2, np.int32(four[2] & WITHOUT_SIGN) >> LOW_BITS] += 1
         counts[3, np.int32(four[3] & WITHOUT_SIGN) >> LOW_BITS] += 1
-    for i in range(whole, len(x)):
+    for i in range(whole, len(bits)):
         counts[0, np.int32(bits[i] & WITHOUT_SIGN) >> LOW_BITS] += 1
 
 
 @compiled()
-def count_low(x: Floats, high: int, counts: NDArray[np.int64]) -> None:
+def count_low(bits: Sizes, high: int, counts: NDArray[np.int64]) -> None:
     """Of the entries with these high bits, how many have each value of the low ones, in rows to be added."""
-    bits = x.view(np.int32)
-    for i in range(len(x)):
+    whole = len(bits) - len(bits) % 4
+    for i in range(0, whole, 4):
+        four = bits[i : i + 4]
+        for row in range(4):
+            size = np.int32(four[row] & WITHOUT_SIGN)
+            if size >> LOW_BITS == high:
+                counts[row, size & LOW] += 1
+    for i in range(whole, len(bits)):
         size = np.int32(bits[i] & WITHOUT_SIGN)
         if size >> LOW_BITS == high:
-            counts[i & 3, size & LOW] += 1
+            counts[0, size & LOW] += 1
 
 
 @compiled()
@@ -190,15 +208,15 @@ def _note(total: Floats, j: int, first: int, noted: Places, count: int) -> int:
 
 @compiled()
 def add_and_reach(
-    x: Floats, rest: Floats, out: Floats, bin_size: int, more: np.float32, first: int, largest: Floats, noted: Places
+    x: Floats, rest: Floats, out: Floats, bin_size: int, more: np.float32, first: int, sizes: Sizes, noted: Places
 ) -> int:
-    """out = x + rest; notes the largest size in each bin, and where out + more * x is as large as that.
+    """out = x + rest; notes the largest size in each bin, by its bits, and where out + more * x is as large as that.
 
     Returns how many there are; those that there is no room for are not noted. A bin that no whole number of 64 (or 32)
     entries fills ends with 64 (or 32) that overlap: whatever is computed twice comes out the same.
     """
-    bits, sizes, count = out.view(np.int32), largest.view(np.int32), 0
-    for b in range(len(largest)):
+    count = 0
+    for b in range(len(sizes)):
         start, stop = b * bin_size, min((b + 1) * bin_size, len(x))
         most = np.int32(0)
         i = start
@@ -213,7 +231,7 @@ def add_and_reach(
         else:
             for j in range(start, stop):
                 out[j] = x[j] + rest[j]
-                most = max(most, np.int32(bits[j] & WITHOUT_SIGN))
+                most = max(most, np.int32(bits_of(out[j]) & WITHOUT_SIGN))
         sizes[b] = most
         if most == 0:
             continue  # nothing is sent from bins of zeros, where everything is as large as the largest
@@ -238,7 +256,7 @@ def add_and_reach(
         else:
             for j in range(start, stop):
                 reach = np.float32(out[j] + np.float32(more * x[j]))
-                if abs(reach) >= largest[b]:
+                if np.int32(bits_of(reach) & WITHOUT_SIGN) >= most:
                     count = _note(out, j, first, noted, count)
     return count
 

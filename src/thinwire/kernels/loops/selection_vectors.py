@@ -25,8 +25,12 @@ class Lanes(Instructions):
     def load(self, position: int, array: Any) -> Any:
         return self.builder.load(self.place(position, array, self.i, self.floats), align=4)
 
-    def store(self, numbers: Any, position: int, array: Any) -> None:
-        self.builder.store(numbers, self.place(position, array, self.i, self.floats), align=4)
+    def store(self, numbers: Any, position: int, array: Any, past_the_cache: bool = False) -> None:
+        """Past the cache, nothing is fetched first that is then written over; it takes a place that 64 divides."""
+        place = self.place(position, array, self.i, self.floats)
+        stored = self.builder.store(numbers, place, align=64 if past_the_cache else 4)
+        if past_the_cache:
+            stored.set_metadata("nontemporal", self.builder.module.add_metadata([ir.Constant(INT, 1)]))
 
     def times(self, numbers: Any, factor: Any) -> Any:
         return self.builder.fmul(numbers, self.repeated(factor))
@@ -61,13 +65,13 @@ def _filtering(width: int) -> Any:
     return made(filtered)
 
 
-def _adding(width: int) -> Any:
+def _adding(width: int, past_the_cache: bool) -> Any:
     def add_and_filter(typing: Any, x: Any, rest: Any, decay: Any, out: Any, i: Any, least: Any) -> Made:
         def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
             x, rest, decay, out, i, least = given
             lanes = Lanes(width, context, builder, signature, i)
             total = lanes.plus(lanes.load(0, x), lanes.times(lanes.load(1, rest), decay))
-            lanes.store(total, 3, out)
+            lanes.store(total, 3, out, past_the_cache)
             return lanes.at_least(lanes.sizes(total), least)
 
         return types.uint64(x, rest, types.float32, out, types.intp, types.int32), code
@@ -112,8 +116,20 @@ def _lowest() -> Any:
     return made(lowest)
 
 
+def _bits_of() -> Any:
+    def bits_of(typing: Any, number: Any) -> Made:
+        def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+            return builder.bitcast(given[0], INT)
+
+        return types.int32(types.float32), code
+
+    return made(bits_of)
+
+
+bits_of = _bits_of()  # (number)
 lowest = _lowest()  # (bits): the number of the lowest that is set; some bit is
 filtered64 = _filtering(64)  # (x, i, least): the bits of x as large as that
-add_and_filter64 = _adding(64)  # (x, rest, decay, out, i, least): out = x + decay * rest, and its bits as large
+add_and_filter64 = _adding(64, False)  # (x, rest, decay, out, i, least): out = x + decay * rest, and its bits as large
+add_past_and_filter64 = _adding(64, True)  # the same
 add_and_largest64, add_and_largest32 = _adding_for_largest(64), _adding_for_largest(32)  # (x, rest, out, i)
 reaching64, reaching32 = _reaching(64), _reaching(32)  # (total, x, more, i, least): of total + more * x
