@@ -8,8 +8,11 @@ from tempfile import TemporaryDirectory
 from benchmarks.rows import Row, at_most
 
 COLD_BAR, WARM_BAR = 10.0, 1.0
+ALONE = ("adacomp", "topk", "powersgd")  # as most people meet them
+STATES = ("none compiled yet", "all compiled before")
 
 USES = """
+import sys
 from time import process_time
 
 import torch
@@ -19,11 +22,13 @@ from thinwire import payload
 
 torch.set_num_threads(1)
 x = torch.randn(64, 2048, generator=torch.Generator().manual_seed(0))
-methods = [thinwire.Feedback(thinwire.PowerSGD(rank)) for rank in (1, 4)]
-methods += [thinwire.Feedback(thinwire.TopK(0.01)), thinwire.Feedback(thinwire.TopK(0.2)), thinwire.AdaComp(500)]
-methods += [thinwire.AdaComp(40), thinwire.Feedback(thinwire.Marks())]
-methods += [thinwire.Feedback(thinwire.Quantize(bits)) for bits in (2, 4, 8)]
-methods += [thinwire.Feedback(thinwire.Sign()), thinwire.Feedback(thinwire.Ternary())]
+methods = [thinwire.methods.METHODS[name].reducer for name in sys.argv[1:]]
+if not methods:
+    methods += [thinwire.Feedback(thinwire.PowerSGD(rank)) for rank in (1, 4)]
+    methods += [thinwire.Feedback(thinwire.TopK(0.01)), thinwire.Feedback(thinwire.TopK(0.2)), thinwire.AdaComp(500)]
+    methods += [thinwire.AdaComp(40), thinwire.Feedback(thinwire.Marks())]
+    methods += [thinwire.Feedback(thinwire.Quantize(bits)) for bits in (2, 4, 8)]
+    methods += [thinwire.Feedback(thinwire.Sign()), thinwire.Feedback(thinwire.Ternary())]
 
 
 def use() -> None:
@@ -34,7 +39,8 @@ def use() -> None:
             outcomes = thinwire.Simulated(2).run(talks)
             states = [state for ((reply, state),) in outcomes]
             thinwire.lazy.copy_(torch.empty_like(x), outcomes[0][0][0].reduced)
-    payload.encode(x, thinwire.Quantize(8, True, block=100_000), 0)
+    if not sys.argv[1:]:
+        payload.encode(x, thinwire.Quantize(8, True, block=100_000), 0)
 
 
 times = []
@@ -49,13 +55,18 @@ print(times[0] - times[1])
 def run() -> list[Row]:
     with TemporaryDirectory() as folder:
         cold, warm = (_seconds(folder) for _ in range(2))
+    alone = []
+    for method in ALONE:
+        with TemporaryDirectory() as folder:
+            alone += [Row(f"first use of {method} alone, {so}: seconds", _seconds(folder, method)) for so in STATES]
     return [
         Row("first use of all loops, none compiled yet: seconds", cold, at_most(cold, COLD_BAR)),
         Row("first use of all loops, all compiled before: seconds", warm, at_most(warm, WARM_BAR)),
+        *alone,
     ]
 
 
-def _seconds(folder: str) -> float:
+def _seconds(folder: str, *methods: str) -> float:
     environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
-    command = [sys.executable, "-c", USES]
+    command = [sys.executable, "-c", USES, *methods]
     return float(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)

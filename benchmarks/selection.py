@@ -4,8 +4,7 @@ A step is all that a rank does by itself: it adds what was left unsaid, selects,
 rest. Beside it, the plain torch operations that the compiled loops are compared with in the tests.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import cycle
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.rows import Row, at_least, at_most
-from benchmarks.timing import interleaved
+from benchmarks.timing import interleaved, threads_of_torch
 from thinwire import AdaComp, Feedback, Reducer, Reply, TopK, payload
 from thinwire.kernels import bins, top_k
 from thinwire.lazy import Rest, left_after
@@ -34,9 +33,9 @@ def run(repeats: int = 9) -> list[Row]:
     gradients = [row[APART * i :][:SIZE] for i in range(WINDOWS)]
     rows = []
     for threads in TOP_K_BARS:
-        with _threads(threads):
+        with threads_of_torch(threads):
             rows += _rows(gradients, threads, repeats)
-    with _threads(1):
+    with threads_of_torch(1):
         rows += _adversarial_rows(repeats)
     return rows
 
@@ -44,7 +43,7 @@ def run(repeats: int = 9) -> list[Row]:
 def _rows(gradients: list[Tensor], threads: int, repeats: int) -> list[Row]:
     gradient = gradients[0]
     target, out = torch.empty_like(gradient), torch.empty_like(gradient)
-    zeros = torch.zeros_like(gradient)
+    settled = settled_rest(gradients)
     jobs: dict[str, Callable[[], object]] = {
         "copy": lambda: target.copy_(gradient),
         "top-k": picking(gradients),
@@ -55,7 +54,7 @@ def _rows(gradients: list[Tensor], threads: int, repeats: int) -> list[Row]:
     }
     slow: dict[str, Callable[[], object]] = {
         "torch.topk": lambda: gradient.abs().topk(COUNT, sorted=False),
-        "twin of AdaComp(500)": lambda: bins._plain(gradient, zeros, out, 500, 2.0),
+        "twin of AdaComp(500)": lambda: bins._plain(gradient, settled, out, 500, 2.0),
     }
     interleaved(jobs, SETTLED)
     best = interleaved(jobs, repeats) | interleaved(slow, 2)
@@ -104,6 +103,15 @@ def picking(gradients: list[Tensor]) -> Callable[[], None]:
     return pick
 
 
+def settled_rest(gradients: list[Tensor]) -> Tensor:
+    """What AdaComp(500) leaves unsaid after many steps."""
+    rest, out = torch.zeros(SIZE), torch.empty(SIZE)
+    for gradient in gradients[:SETTLED]:
+        said = bins.add_and_select(gradient, rest, out, 500, 2.0)
+        rest, out = left_after(out, said).dense(), rest
+    return rest
+
+
 def step_of(reducer: Reducer, gradients: list[Tensor], decoding: bool = True) -> Callable[[], None]:
     """Adding, selecting, packing and remembering the rest, decoded again as in a real step or not."""
     held = {"state": reducer.init(gradients[0], 0)}
@@ -121,11 +129,3 @@ def step_of(reducer: Reducer, gradients: list[Tensor], decoding: bool = True) ->
             held["state"] = end.value[1]
 
     return step
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    yield
-    torch.set_num_threads(before)

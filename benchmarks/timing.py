@@ -23,5 +23,7 @@ def threads_of_torch(count: int) -> Iterator[None]:
     """As many threads as that, for torch and for the loops."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
-    yield
-    torch.set_num_threads(before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,6 +1,10 @@
 import torch
 from hypothesis import settings
 
+from .compiled_loops import keep_by_digest
+
+keep_by_digest()
+
 # Tensors here are small: a second thread only waits for the first, and takes a core from whatever else is running.
 torch.set_num_threads(1)
 

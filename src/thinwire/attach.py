@@ -13,7 +13,7 @@ from .core import Codec, Reducer, Replica, Strategy
 from .hooks import Buckets, Updates, is_attached
 from .methods import notation_of, strategy_of
 from .notation import parts_of
-from .reducers import Average, Choose, Momentum, Server
+from .reducers import Average, Choose, Momentum, PowerIteration, PowerSGD, Server
 from .replica import parameters_of, replica_of
 from .session import Session, check_on_nonfinite
 from .strategies import DataParallel, Layer
@@ -87,7 +87,7 @@ def attach(
         problem = _misplaced_server(strategy, transport.size)
     _raise_everywhere(transport, problem)
 
-    _warn_of_unlike_machines(transport, strategy, replica)
+    _warn_of_unlike_machines(transport, strategy)
     session = Session(replica._replace(rank=transport.rank, size=transport.size), strategy, transport, on_nonfinite)
     if ddp is not None:
         hook = BucketHook.of(ddp)
@@ -102,7 +102,10 @@ def check_momentum(method: str | Codec | Reducer | Strategy, optimizer: Optimize
     for part in parts_of(strategy_of(method)):
         if not isinstance(part, Momentum):
             continue
-        for here in {settings.get("momentum", 0.0) for settings in optimizer.param_groups} - {part.taken_back}:
+        groups = optimizer.param_groups
+        if part.taken_back and any(group.get("dampening") or group.get("nesterov") for group in groups):
+            warnings.warn(f"{part!r} needs an optimizer without dampening and without nesterov", stacklevel=3)
+        for here in {group.get("momentum", 0.0) for group in groups} - {part.taken_back}:
             warnings.warn(
                 f"{part!r} takes a momentum of {part.taken_back:g} back from what the optimizer gets, and "
                 f"{type(optimizer).__name__} has {here:g}: say Momentum(..., outside={here:g})",
@@ -157,11 +160,11 @@ def _raise_everywhere(transport: Collectives, problem: ValueError | None) -> Non
         raise problem or ValueError(f"rank {rank} cannot attach: {problems[rank]}")
 
 
-def _warn_of_unlike_machines(transport: Collectives, strategy: Strategy, replica: Replica) -> None:
+def _warn_of_unlike_machines(transport: Collectives, strategy: Strategy) -> None:
     """Low-rank methods factorise on every rank, and arithmetic that differs in the last bit makes replicas drift."""
     here = f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
     machines = [told.decode() for told in transport.gather(here.encode())]
-    low_rank = isinstance(strategy, DataParallel) and any(unit.reducer.shaped for unit in strategy.units(replica))
+    low_rank = any(isinstance(part, PowerIteration | PowerSGD) for part in parts_of(strategy))
     if low_rank and len(set(machines)) > 1:
         warnings.warn(
             f"the ranks do not compute alike, so their replicas may drift apart: {'; '.join(sorted(set(machines)))}",

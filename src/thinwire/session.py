@@ -12,7 +12,7 @@ from torch import Tensor
 from .core import Replica, Strategy, Talk
 from .methods import notation_of
 from .outcome import Lost, Outcome
-from .reducers import After, Average
+from .reducers import After, Average, Momentum
 from .states import plain, restored
 from .strategies import DataParallel, Layer
 from .transports import Collectives, Worker
@@ -56,6 +56,8 @@ class Session:
         self._may_be_dense = isinstance(strategy, DataParallel) and all(
             unit.reducer == Average() or isinstance(unit.reducer, After) for unit in strategy.units(replica)
         )
+        units = strategy.units(replica) if isinstance(strategy, DataParallel) else ()
+        self._ramp_steps = max((u.reducer.ramp_steps for u in units if isinstance(u.reducer, Momentum)), default=0)
 
     def begin_step(self) -> None:
         """Remember what there is to go back to."""
@@ -87,7 +89,7 @@ class Session:
         self._at_last_step = counted
         # What is meant to be dense, at least to warm up, may differ by the rounding of shards and by a bit a parameter.
         slack = 64 * self.transport.size + len(self.replica.parameters) if self._may_be_dense else 0
-        if link >= dense_link + slack and dense_link and not self._warned:
+        if link >= dense_link + slack and dense_link and not self._warned and self.meter.steps > self._ramp_steps:
             self._warned = True
             warnings.warn(
                 f"{notation_of(self.strategy)} put {link:,} bytes on this node's link in a step, where a plain "

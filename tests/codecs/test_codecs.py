@@ -7,7 +7,23 @@ import torch
 import zstandard
 from torch import Tensor
 
-from thinwire import Cast, Chain, Codec, Entropy, Identity, Nonzero, Quantize, RandomK, Sign, Ternary, TopK, payload
+from thinwire import (
+    BinMarks,
+    Cast,
+    Chain,
+    Codec,
+    Entropy,
+    Identity,
+    Marks,
+    Nonzero,
+    PayloadError,
+    Quantize,
+    RandomK,
+    Sign,
+    Ternary,
+    TopK,
+    payload,
+)
 
 from ..helpers import random, same_bits
 
@@ -273,3 +289,12 @@ def test_a_chain_takes_codecs(wrong: tuple[object, ...]) -> None:
 def test_identity_says_the_bytes_themselves() -> None:
     x = random(3, 4)
     assert same_bits(payload.encode(x, Identity(), 3).view(torch.float32).view(3, 4), x)
+
+
+@pytest.mark.parametrize("codec", [Marks(), BinMarks(50)], ids=repr)
+def test_a_size_of_many_is_refused_before_it_is_multiplied_out(codec: Codec) -> None:
+    x = random(1000)
+    *others, size, like = codec.encode((x,), 0)
+    for wrong in (size.expand(1000, 1), size.double(), size.view(1)):
+        with pytest.raises(PayloadError, match="cannot be the one size"):
+            codec.decode((*others, wrong, like), 0)

@@ -30,6 +30,7 @@ from thinwire import (
     together,
     world,
 )
+from thinwire.lazy import dense
 
 from ..helpers import by_rank, random, same_bits, same_states, say, started, step
 
@@ -379,3 +380,13 @@ def test_peers_that_are_not_the_ranks_here_are_refused(weights: tuple[tuple[int,
 def test_a_message_to_or_from_nobody_is_refused(end: str) -> None:
     with pytest.raises(ValueError, match=f"rank 2 as its {end}, but there are only 2 ranks"):
         say([Message(x, Identity(), **{end: 2})] * 2)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("codec", [Nonzero(), TopK(0.5), Identity()], ids=repr)
+def test_sums_of_16_bits_are_rounded_once(codec: Codec, dtype: torch.dtype) -> None:
+    ranks = 32
+    said = by_rank(ranks, 200, dtype=dtype)
+    replies, _ = say([Message(x, codec, lazy=True) for x in said])
+    exact = sum(dense(reply.sent).double() for reply in replies) / ranks
+    assert torch.equal(dense(replies[0].reduced), exact.to(dtype))

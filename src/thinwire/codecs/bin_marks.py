@@ -7,8 +7,8 @@ from ..core import Parts, PayloadError
 from ..kernels.sparse import Sparse
 from ..lazy import outline
 from .hostile import check_parts
-from .marks import signed, size_of
-from .sparse import SparseCodec, nonzero, scattered
+from .marks import check_size, signed, size_of
+from .sparse import SparseCodec, scattered
 
 # An element is a place in its bin and two bits: whether it is negative, and whether it is the last of its bin. The
 # place that is all ones says that the bin is empty.
@@ -33,9 +33,6 @@ class BinMarks(SparseCodec):
         """How many bits tell a place, and what an element is kept in."""
         return next((bits, dtype) for most, bits, dtype in FORMS if self.bin_size <= most)
 
-    def keep(self, x: Tensor) -> Sparse:
-        return nonzero(x)
-
     def encode_sparse(self, kept: Sparse) -> Parts:
         values, where, (bits, dtype) = kept.values, kept.where, self.form
         of_bin = where // self.bin_size
@@ -52,6 +49,7 @@ class BinMarks(SparseCodec):
     def decode_sparse(self, parts: Parts) -> tuple[Sparse, Parts]:
         coded, size, like, *below = parts
         check_parts(like, coded, size)
+        check_size(size, like)
         bits, dtype = self.form
         if coded.dtype != dtype or coded.ndim != 1:
             raise PayloadError(f"{dtype} elements were expected, not {coded.dtype} {tuple(coded.shape)}")

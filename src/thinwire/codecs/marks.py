@@ -10,7 +10,7 @@ from ..kernels.sparse import Sparse
 from ..lazy import outline
 from ..precision import working
 from .hostile import check_parts
-from .sparse import SparseCodec, nonzero, scattered
+from .sparse import SparseCodec, scattered
 
 
 @dataclass(frozen=True, repr=False)
@@ -20,9 +20,6 @@ class Marks(SparseCodec):
     variable = True
     numeric = False
 
-    def keep(self, x: Tensor) -> Sparse:
-        return nonzero(x)
-
     def encode_sparse(self, kept: Sparse) -> Parts:
         signs = pack((kept.values < 0).to(torch.uint8), 1)
         return *gaps.encode(kept.where, kept.shape.numel()), signs, size_of(kept.values), outline(kept)
@@ -30,6 +27,7 @@ class Marks(SparseCodec):
     def decode_sparse(self, parts: Parts) -> tuple[Sparse, Parts]:
         rests, lows, signs, size, like, *below = parts
         check_parts(like, rests, lows, signs, size)
+        check_size(size, like)
         where = gaps.decode(rests, lows, like.numel())
         if signs.dtype != torch.uint8 or signs.numel() != packed_bytes(where.numel(), 1):
             raise PayloadError(f"{signs.numel()} bytes cannot be the signs of {where.numel()} entries")
@@ -39,6 +37,11 @@ class Marks(SparseCodec):
 def size_of(values: Tensor) -> Tensor:
     """The mean size; in 64 bits, so that the mean of equal sizes of 32 bits is that size."""
     return (values.abs().sum(dtype=torch.float64) / max(values.numel(), 1)).to(working(values.dtype))
+
+
+def check_size(size: Tensor, like: Tensor) -> None:
+    if size.shape != () or size.dtype != working(like.dtype):
+        raise PayloadError(f"{size.dtype} {tuple(size.shape)} cannot be the one size of {like.dtype} entries")
 
 
 def signed(negative: Tensor, size: Tensor) -> Tensor:

@@ -1,12 +1,10 @@
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from ..core import Parts
 from ..kernels import positions
 from ..kernels.sparse import Sparse
 from ..lazy import outline
-from .sparse import SparseCodec, nonzero, scattered
+from .sparse import SparseCodec, scattered
 
 
 @dataclass(frozen=True, repr=False)
@@ -14,9 +12,6 @@ class Nonzero(SparseCodec):
     """Sends only the entries that are not zero, without loss but for the sign of zeros."""
 
     variable = True
-
-    def keep(self, x: Tensor) -> Sparse:
-        return nonzero(x)
 
     def encode_sparse(self, kept: Sparse) -> Parts:
         return kept.values, positions.encode(kept.where, kept.shape.numel()), outline(kept)

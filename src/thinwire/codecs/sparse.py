@@ -13,8 +13,11 @@ from .hostile import check_parts
 class SparseCodec(Codec):
     """Keeps some entries, and codes their values and where they are."""
 
-    @abstractmethod
-    def keep(self, x: Tensor) -> Sparse: ...
+    def keep(self, x: Tensor) -> Sparse:
+        """What is coded of a tensor: all that is not zero, if not said otherwise."""
+        flat = x.flatten()
+        where = flat.nonzero().squeeze(1)
+        return Sparse(flat[where], where, x)
 
     @abstractmethod
     def encode_sparse(self, kept: Sparse) -> Parts: ...
@@ -40,12 +43,6 @@ class SparseCodec(Codec):
 
     def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
         return self.decode_sparse(parts)
-
-
-def nonzero(x: Tensor) -> Sparse:
-    flat = x.flatten()
-    where = flat.nonzero().squeeze(1)
-    return Sparse(flat[where], where, x)
 
 
 def kept(ratio: float, size: int) -> int:

@@ -29,11 +29,12 @@ def add_and_select(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: 
     sizes = vector(largest).view(np.int32)
 
     cut = stretches(x.numel(), bin_size)
-    room = x.numel() // USUAL
+    room = cut[0][1] // USUAL
+    number = {start: i for i, (start, _) in enumerate(cut)}
     places = scratch("places", len(cut) * room, np.int64)
 
     def select(start: int, stop: int) -> NDArray[np.int64]:
-        first = [begin for begin, _ in cut].index(start) * room
+        first = number[start] * room
         part, of_bins = slice(start, stop), slice(start // bin_size, -(-stop // bin_size))
         given = xs[part], rests[part], outs[part], bin_size, np.float32(factor - 1), start, sizes[of_bins]
         where = places[first : first + room]

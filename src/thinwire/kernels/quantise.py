@@ -10,9 +10,7 @@ from .buffers import side_by_side
 from .compiled import loops_for, vector
 from .threads import spread
 
-LARGE = (
-    2**14
-)  # entries of a block beyond which its scale is not found in passing: the block would not stay in the cache
+LARGE = 2**14  # entries of a block beyond which its scale is not found in passing: it would not stay in the cache
 CHANCES = 2**24  # as many as the digits of a 32-bit number tell apart
 
 
@@ -32,11 +30,11 @@ def quantised(flat: Tensor, bits: int, block: int, key: int | None) -> tuple[Ten
         return _plainly(flat, bits, block, key)
     packed, scale = side_by_side(packed_bytes(size, bits), blocks, torch.float32)
     x, scales, known = vector(flat), vector(scale), block > LARGE
-    bits_of_x, both = x.view(np.int32), (scales, scales.view(np.int32))  # the same memory
+    bits_of_x = x.view(np.int32)
     if known:
-        spread(lambda start, stop: loops.scales(bits_of_x, block, levels(bits), start, stop, *both), blocks)
+        spread(lambda start, stop: loops.scales(bits_of_x, block, levels(bits), start, stop, scales), blocks)
     given = x, bits_of_x, block, bits, key is not None, np.uint32(key or 0)
-    spread(lambda start, stop: loops.quantise(*given, start, stop, *both, known, vector(packed)), packed.numel())
+    spread(lambda start, stop: loops.quantise(*given, start, stop, scales, known, vector(packed)), packed.numel())
     return packed, scale
 
 

@@ -12,9 +12,8 @@ from torch.nn.functional import pad
 from .bits import pack, packed_bytes
 from .buffers import side_by_side
 from .compiled import loops_for, vector
+from .layout import ABREAST, PIECE
 from .threads import spread
-
-PIECE, ABREAST = 2048, 32  # entries that are summed together, and in how many sums
 
 
 def signs(flat: Tensor) -> tuple[Tensor, Tensor]:

@@ -30,12 +30,10 @@ class Sparse(Lazy):
         if loops is None:
             total.view(-1).index_add_(0, self.where, values if weight is None else values * weight)
         else:
-            to, where, added, times = (
-                vector(total),
-                vector(self.where),
-                vector(values),
-                np.float32(1 if weight is None else weight),
-            )
+            if len(values) and not 0 <= int(self.where[0]) <= int(self.where[-1]) < total.numel():
+                raise IndexError(f"places from {self.where[0]} to {self.where[-1]} in {total.numel()} entries")
+            to, where, added = vector(total), vector(self.where), vector(values)
+            times = np.float32(1 if weight is None else weight)
             # No place is there twice, so threads do not meet.
             spread(lambda i, end: loops.add_at(to, where[i:end], added[i:end], times), len(where))
 

@@ -40,4 +40,5 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="thinwire-loops")
 
 
-os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked child has none of the threads
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked child has none of the threads

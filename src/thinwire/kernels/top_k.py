@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..lazy import Rest
 from .compiled import loops_for, vector
+from .layout import LOW_BITS
 from .scratch import scratch
 from .sparse import Sparse
 from .threads import spread, stretches
@@ -23,7 +24,6 @@ from .threads import spread, stretches
 SAMPLE = 2**15  # entries
 FAR = 2**22  # entries: far more than a cache holds
 MANY = 1 / 8  # of all: to find so many, or more, a sample saves nothing
-LOW_BITS = 15  # of a size, which has 31
 INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -81,17 +81,16 @@ def _noted(loops: ModuleType, x: Tensor, rest: Tensor | None, decay: float, out:
     # So far down that too few would be an accident of four standard deviations, and then they are counted.
     usual = count * SAMPLE / size
     down = SAMPLE - int(usual + 4 * sqrt(usual) + 8)
-    if down <= 0:
-        return None
     # Zeros are never worth noting: if there are too few others, all are counted.
     least = max(np.int32(1), np.partition(_without_sign(sample.view(np.int32)), down)[down])
-    room = min(size, 2 * (SAMPLE - down) * size // SAMPLE)
     cut = stretches(size, 64)
+    room = min(cut[0][1], 2 * (SAMPLE - down) * size // SAMPLE)
+    number = {start: i for i, (start, _) in enumerate(cut)}
     where, bits = scratch("where", len(cut) * room, np.int64), scratch("bits", len(cut) * room, np.int32)
     of_out, far = outs.view(np.int32), size >= FAR and out.data_ptr() % 64 == 0
 
     def note(start: int, stop: int) -> int:
-        first = [begin for begin, _ in cut].index(start) * room
+        first = number[start] * room
         part, given = slice(start, stop), (least, start, where[first : first + room], bits[first : first + room])
         if rest is None:
             return int(loops.filter_from(outs[part], of_out[part], *given))

@@ -10,6 +10,7 @@ from torch.nn.functional import pad
 from .. import payload
 from ..core import EACH, Envelope, Reply
 from ..lazy import Lazy, WeightedSum, dense, outline
+from ..precision import working
 from .summed import weighted_sum
 
 
@@ -79,8 +80,8 @@ class Sealed:
 
     def _weighted(self, own: Tensor | Lazy) -> Tensor | Lazy:
         weights = [weight for _, weight in self.peers.weights]
-        if isinstance(own, Lazy) and own.sparse:
-            return WeightedSum([term for term in self._all(own) if isinstance(term, Lazy)], weights)
+        if isinstance(own, Lazy) and own.sparse and own.dtype == working(own.dtype):
+            return WeightedSum(list(self._all(own)), weights)  # type: ignore[arg-type]  # decoded as mine is
         return weighted_sum(self._all(own), weights).to(self.like.dtype)
 
     def _sent(self) -> Tensor | Lazy:

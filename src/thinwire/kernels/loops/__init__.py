@@ -1,7 +1,8 @@
 """The loops that torch has no single operation for, compiled by numba; each has a plain twin in a module above.
 
 All are serial, as numba's own threads do not bear being started from several; threads.spread cuts the long ones. Arrays
-are contiguous. Nothing is checked for the loops: they neither read nor write beyond their arrays, whatever is in them.
+are contiguous. Nothing is checked for the loops. Those that decode neither read nor write beyond their arrays, whatever
+is in them; those that take places take increasing ones, of which the callers check the ends.
 """
 
 from .coded import add_coded, add_rest_of_coded, write_coded

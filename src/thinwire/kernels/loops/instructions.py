@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
+from numba import types
 from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic
 
@@ -39,3 +40,17 @@ class Instructions:
         kind = ir.FunctionType(gives, [given.type])
         function = get_or_insert_function(self.builder.module, kind, name)  # type: ignore[no-untyped-call]  # numba's
         return self.builder.call(function, [given])
+
+
+def _as_other(of: Any, gives: Any, kind: Any) -> Any:
+    def write(typing: Any, number: Any) -> Made:
+        def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+            return builder.bitcast(given[0], kind)
+
+        return gives(of), code
+
+    return made(write)
+
+
+bits_of = _as_other(types.float32, types.int32, INT)  # (number)
+float_of = _as_other(types.int32, types.float32, FLOAT)  # (bits)

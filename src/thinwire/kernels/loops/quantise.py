@@ -8,6 +8,7 @@ few: so what is small is made small again at every step.
 import numpy as np
 from numpy.typing import NDArray
 
+from .instructions import float_of
 from .jit import compiled
 
 Floats = NDArray[np.float32]
@@ -22,25 +23,21 @@ WITHOUT_SIGN = np.int32(0x7FFFFFFF)
 
 
 @compiled()
-def _set_scale(bits: Integers, levels: int, scale: Floats, bits_of_scale: Integers) -> None:
+def _scale(bits: Integers, levels: int) -> np.float32:
     """The largest magnitude in as many levels; NaN if there is one. Numbers are given by their bits."""
     most = np.int32(0)
     for i in range(len(bits)):  # without the sign, bits are ordered as sizes are, and NaN is the largest
         most = max(most, np.int32(bits[i] & WITHOUT_SIGN))
-    bits_of_scale[0] = most
     if most > NOT_FINITE:
-        scale[0] = np.nan
-    else:
-        scale[0] = max(np.float32(scale[0] / np.float32(levels)), TINY)
+        return np.float32(np.nan)
+    return np.float32(max(np.float32(float_of(most) / np.float32(levels)), TINY))
 
 
 @compiled()
-def scales(
-    bits: Integers, block: int, levels: int, start: int, stop: int, scale: Floats, bits_of_scale: Integers
-) -> None:
+def scales(bits: Integers, block: int, levels: int, start: int, stop: int, scale: Floats) -> None:
     """The scales of the blocks from one to another."""
     for k in range(start, stop):
-        _set_scale(bits[k * block : (k + 1) * block], levels, scale[k:], bits_of_scale[k:])
+        scale[k] = _scale(bits[k * block : (k + 1) * block], levels)
 
 
 @compiled()
@@ -75,11 +72,13 @@ def quantise(
     start: int,
     stop: int,
     scale: Floats,
-    bits_of_scale: Integers,
     known: bool,
     out: Bytes,
 ) -> None:
-    """The bytes from one to another, and the scales of the blocks in them unless they are known."""
+    """The bytes from one to another, and the scales of the blocks in them unless they are known.
+
+    Threads whose bytes share a block both compute its scale, and store the same.
+    """
     size, rows, levels = len(x), len(out), (1 << (bits - 1)) - 1
     scratch = np.empty(SHORT, np.uint8)
     for begin in range(start, stop, RUN):
@@ -90,9 +89,8 @@ def quantise(
             while entry < end:
                 k = entry // block
                 if k != last:
-                    if not known:
-                        _set_scale(bits_of_x[k * block : (k + 1) * block], levels, scale[k:], bits_of_scale[k:])
-                    last, step = k, scale[k]
+                    step = scale[k] if known else _scale(bits_of_x[k * block : (k + 1) * block], levels)
+                    last, scale[k] = k, step
                 some = x[entry : min(end, (k + 1) * block, entry + SHORT)]
                 to, codes = out[entry - lane * rows : entry - lane * rows + len(some)], scratch[: len(some)]
                 if not step < np.inf:

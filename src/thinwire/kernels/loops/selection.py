@@ -7,13 +7,14 @@ which begins there.
 import numpy as np
 from numpy.typing import NDArray
 
+from ..layout import LOW_BITS
+from .instructions import bits_of
 from .jit import compiled
 from .selection_vectors import (
     add_and_filter64,
     add_and_largest32,
     add_and_largest64,
     add_past_and_filter64,
-    bits_of,
     filtered64,
     lowest,
     reaching32,
@@ -26,7 +27,6 @@ Places = NDArray[np.int64]
 
 WITHOUT_SIGN = np.int32(0x7FFFFFFF)
 ONE = np.uint64(1)
-LOW_BITS = 15  # of a size, which has 31
 LOW = np.int32(2**LOW_BITS - 1)
 
 

@@ -116,17 +116,6 @@ def _lowest() -> Any:
     return made(lowest)
 
 
-def _bits_of() -> Any:
-    def bits_of(typing: Any, number: Any) -> Made:
-        def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-            return builder.bitcast(given[0], INT)
-
-        return types.int32(types.float32), code
-
-    return made(bits_of)
-
-
-bits_of = _bits_of()  # (number)
 lowest = _lowest()  # (bits): the number of the lowest that is set; some bit is
 filtered64 = _filtering(64)  # (x, i, least): the bits of x as large as that
 add_and_filter64 = _adding(64, False)  # (x, rest, decay, out, i, least): out = x + decay * rest, and its bits as large

@@ -12,6 +12,7 @@ one number is left.
 import numpy as np
 from numpy.typing import NDArray
 
+from ..layout import ABREAST, PIECE
 from .jit import compiled
 from .sign_vectors import add_sizes, add_sizes_and_signs, add_sizes_and_thirds, total
 
@@ -20,7 +21,7 @@ Doubles = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
 
 RUN = 2**19  # bytes of a lane
-PIECE, STEP, ABREAST = 2048, 128, 32  # entries
+STEP = 128  # entries
 
 
 @compiled()
