@@ -48,12 +48,16 @@ def add_and_select(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: 
     size = _mean(largest)
     if not size.isfinite():
         return torch.full_like(out, torch.nan)
-    count = sum(map(len, noted)) if size > 0 else 0
-    where, values, end = torch.empty(count, dtype=torch.int64), torch.empty(count), 0
-    for places in noted if count else ():
-        part = slice(end, end + len(places))
-        loops.told(places, np.float32(size), vector(where[part]), vector(values[part]))
-        end = part.stop
+    ends = np.cumsum([0, *map(len, noted)] if size > 0 else [0])
+    where, values = torch.empty(int(ends[-1]), dtype=torch.int64), torch.empty(int(ends[-1]))
+
+    def tell(start: int, stop: int) -> None:
+        i = number[start]
+        part = slice(ends[i], ends[i + 1])
+        loops.told(noted[i], np.float32(size), vector(where[part]), vector(values[part]))
+
+    if len(values):
+        spread(tell, x.numel(), bin_size)
     return Sparse(values, where, out)
 
 

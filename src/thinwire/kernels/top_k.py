@@ -70,7 +70,10 @@ def _sampled(size: int, count: int) -> bool:
 
 
 def _noted(loops: ModuleType, x: Tensor, rest: Tensor | None, decay: float, out: Tensor, count: int) -> Noted | None:
-    """A few more entries than are wanted, all of them at least as large; None if the sample misled."""
+    """A few more entries than are wanted, all of them at least as large, or all that are not zero if there are fewer.
+
+    None if the sample misled.
+    """
     size = x.numel()
     if not _sampled(size, count):
         return None
@@ -81,7 +84,7 @@ def _noted(loops: ModuleType, x: Tensor, rest: Tensor | None, decay: float, out:
     # So far down that too few would be an accident of four standard deviations, and then they are counted.
     usual = count * SAMPLE / size
     down = SAMPLE - int(usual + 4 * sqrt(usual) + 8)
-    # Zeros are never worth noting: if there are too few others, all are counted.
+    # Zeros need not be noted: it is known where they are, when all others are.
     least = max(np.int32(1), np.partition(_without_sign(sample.view(np.int32)), down)[down])
     cut = stretches(size, 64)
     room = min(cut[0][1], 2 * (SAMPLE - down) * size // SAMPLE)
@@ -97,7 +100,7 @@ def _noted(loops: ModuleType, x: Tensor, rest: Tensor | None, decay: float, out:
         return int(loops.add_and_filter(xs[part], rests[part], factor, outs[part], of_out[part], far, *given))
 
     counts = spread(note, size, 64)
-    if max(counts) > room or sum(counts) < count:
+    if max(counts) > room or (sum(counts) < count and least > 1):
         return None
     end = 0
     for i, there in enumerate(counts):  # close the gaps between the stretches
@@ -110,15 +113,19 @@ def _noted(loops: ModuleType, x: Tensor, rest: Tensor | None, decay: float, out:
 def _exact(loops: ModuleType, flat: Tensor, count: int, noted: Noted | None) -> tuple[Tensor, Tensor]:
     """The largest entries, and where they are, in increasing order."""
     where = torch.empty(count, dtype=torch.int64)
-    if noted is not None:
+    if noted is not None and len(noted.where) >= count:
         values = torch.empty(count)
         least, equal = _least_by_order(_without_sign(noted.bits), count)
         loops.keep_among(*noted, least, equal, vector(where), vector(values).view(np.int32))
         return values, where
     numbers = vector(flat)
     bits = numbers.view(np.int32)
-    few = len(bits) < 2 * SAMPLE
-    least, equal = _least_by_order(_without_sign(bits), count) if few else _least_by_bits(loops, bits, count)
+    if noted is not None:  # zeros are among the largest, after all others
+        least, equal = np.int32(0), count - len(noted.where)
+    elif len(bits) < 2 * SAMPLE:
+        least, equal = _least_by_order(_without_sign(bits), count)
+    else:
+        least, equal = _least_by_bits(loops, bits, count)
     loops.keep(numbers, bits, least, equal, vector(where))
     return flat.index_select(0, where), where
 
