@@ -1,6 +1,10 @@
-"""`make bench`: every figure is a ratio within one run, beside its bar where there is one."""
+"""`make bench`: every figure is a ratio within one run, beside its bar where there is one.
+
+`python -m benchmarks selection indices` measures only these.
+"""
 
 import os
+import sys
 
 from rich.console import Console
 from rich.table import Table
@@ -8,11 +12,18 @@ from rich.table import Table
 from benchmarks import ada_comp, first_use, hook, indices, links, power_sgd, quantise, selection
 from tests.compiled_loops import keep_by_digest
 
-MEASURED = (power_sgd, selection, ada_comp, quantise, indices, first_use, hook, links)
+MEASURED = {
+    module.__name__.removeprefix("benchmarks."): module
+    for module in (power_sgd, selection, ada_comp, quantise, indices, first_use, hook, links)
+}
 
 if __name__ == "__main__":
+    unknown = [name for name in sys.argv[1:] if name not in MEASURED]
+    if unknown:
+        sys.exit(f"there is no benchmark {unknown[0]!r}, only {', '.join(MEASURED)}")
     keep_by_digest()
     table = Table("what", "ratio", "bar", caption=f"load at the start: {os.getloadavg()[0]:.1f}")
-    for what, ratio, judged in (row for module in MEASURED for row in module.run()):
-        table.add_row(what, f"{ratio:.2f}", judged)
+    for name in sys.argv[1:] or MEASURED:
+        for what, ratio, judged in MEASURED[name].run():
+            table.add_row(what, f"{ratio:.2f}", judged)
     Console().print(table)
