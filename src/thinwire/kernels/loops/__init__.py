@@ -5,13 +5,13 @@ are contiguous. Nothing is checked for the loops. Those that decode neither read
 is in them; those that take places take increasing ones, of which the callers check the ends.
 """
 
+from .bins import add_and_reach, told
 from .coded import add_coded, add_rest_of_coded, write_coded
 from .indices import counted, gaps_of, join_gaps, join_positions, mark, mark_gaps, marked, pack
 from .low_rank import add_rest, dots, product, renewed, sums
 from .quantise import quantise, scales
 from .selection import (
     add_and_filter,
-    add_and_reach,
     add_at,
     count_high,
     count_low,
@@ -19,7 +19,6 @@ from .selection import (
     keep,
     keep_among,
     sample_sum,
-    told,
 )
 from .signs import magnitudes, signs, thirds
 
