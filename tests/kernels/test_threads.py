@@ -6,7 +6,7 @@ import threading
 import pytest
 import torch
 
-from thinwire.kernels.threads import LEAST, spread
+from thinwire.kernels.threads import LEAST, LONG, TURNS, spread
 
 
 @pytest.mark.parametrize("multiple", [1, 50, 512])
@@ -17,6 +17,26 @@ def test_stretches_cover_the_range_in_order(size: int, multiple: int, threads: i
     assert covered == list(range(size))
     assert len(stretches) <= threads
     assert all(start % multiple == 0 for start, _ in stretches)
+
+
+def test_a_thread_that_is_held_up_leaves_its_stretches_to_the_others() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    held, by = threading.Event(), {}
+
+    def loop(start: int, stop: int) -> None:
+        by[start] = threading.get_ident()
+        if start == 0:
+            assert held.wait(30), "until all other stretches are done"
+        elif len(by) == 2 * TURNS:
+            held.set()
+
+    try:
+        assert len(spread(loop, 2 * TURNS * LONG)) == 2 * TURNS
+    finally:
+        torch.set_num_threads(before)
+    assert len(set(by.values())) == 2
+    assert [thread for start, thread in by.items() if thread == by[0]] == [by[0]]
 
 
 def test_a_long_loop_runs_on_as_many_threads_as_torch_may_use(threads: int) -> None:

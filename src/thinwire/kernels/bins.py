@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from .compiled import loops_for, vector
+from .layout import WORD
 from .scratch import scratch
 from .sparse import Sparse
 from .threads import spread, stretches
@@ -39,9 +40,9 @@ def add_and_select(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: 
         given = xs[part], rests[part], outs[part], bin_size, np.float32(factor - 1), start, sizes[of_bins]
         where = places[first : first + room]
         count = loops.add_and_reach(*given, where)
-        if count > room:
-            where = np.empty(count, np.int64)
-            loops.add_and_reach(*given, where)
+        if count < 0:
+            where = np.empty(stop - start + WORD, np.int64)
+            count = loops.add_and_reach(*given, where)
         return where[:count]
 
     noted = spread(select, x.numel(), bin_size)

@@ -63,8 +63,11 @@ def decode(rests: Tensor, lows: Tensor, size: int) -> Tensor:
     positions, stretches = marked(rests, 8 * rests.numel(), counts, join)
     if loops is None:
         positions = _joined(positions, lows[1:], low, size)
-    for (_, below), (first, _) in pairwise(stretches if loops else ()):  # they did not know what is below them
-        vector(positions[first:])[:] += below
+    below = 0
+    for (first, low_bits), (end, _) in pairwise([*stretches, (count, 0)] if loops else ()):
+        if below:  # which they did not know of
+            vector(positions[first:end])[:] += below
+        below += low_bits
     if count and int(positions[-1]) >= size:
         raise PayloadError(f"positions are not within a vector of {size}")
     return positions

@@ -8,13 +8,15 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 
 Result = TypeVar("Result")
 
 LEAST = 2**16  # elements that are worth a thread
+LONG = 2**20  # elements of a stretch, if there are more of them than threads
+TURNS = 4  # stretches for each thread, at most: a thread that is held up leaves some to the others
 
 
 def spread(loop: Callable[[int, int], Result], size: int, multiple: int = 1) -> list[Result]:
@@ -23,16 +25,32 @@ def spread(loop: Callable[[int, int], Result], size: int, multiple: int = 1) -> 
     Returns what each returned, in their order. How many stretches there are depends on the machine: what comes of them
     together must not.
     """
-    first, *others = stretches(size, multiple)
-    started = [_pool().submit(loop, *stretch) for stretch in others]
-    return [loop(*first), *(other.result() for other in started)]
+    cut = stretches(size, multiple)
+    results: list[Result | None] = [None] * len(cut)
+    turns = iter(enumerate(cut))
+
+    def work() -> None:
+        for i, stretch in turns:
+            results[i] = loop(*stretch)
+
+    others = [_pool().submit(work) for _ in range(_threads(size) - 1)]
+    work()
+    for other in others:
+        if not other.cancel():  # it had not begun, and nothing is left to do
+            other.result()
+    return cast(list[Result], results)
 
 
 def stretches(size: int, multiple: int = 1) -> list[tuple[int, int]]:
     """Where each of them starts and stops."""
-    threads = max(1, min(torch.get_num_threads(), size // LEAST))
-    length = max(1, -(-size // (threads * multiple)) * multiple)
+    threads = _threads(size)
+    number = 1 if threads == 1 else min(TURNS * threads, max(threads, size // LONG))
+    length = max(1, -(-size // (number * multiple)) * multiple)
     return [(start, min(start + length, size)) for start in range(0, size, length)] or [(0, 0)]
+
+
+def _threads(size: int) -> int:
+    return max(1, min(torch.get_num_threads(), size // LEAST))
 
 
 @cache

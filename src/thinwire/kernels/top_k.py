@@ -1,8 +1,8 @@
 """The largest entries of a vector by size; of equal ones, the first.
 
 A sample tells about how large an entry has to be. One pass notes those that are, a few more than are wanted, and the
-exact ones are found among them. Where that fails, as it does if most entries are equal, sizes are counted by their
-bits, which takes two more passes whatever they are.
+exact ones are found among them. Where that fails because a great many are just as large as the sample says, one more
+pass counts them. If that fails too, sizes are counted by their bits, which takes two passes whatever they are.
 """
 
 from math import sqrt
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..lazy import Rest
 from .compiled import loops_for, vector
-from .layout import LOW_BITS
+from .layout import LOW_BITS, WORD
 from .scratch import scratch
 from .sparse import Sparse
 from .threads import spread, stretches
@@ -69,10 +69,12 @@ def _sampled(size: int, count: int) -> bool:
     return size >= 2 * SAMPLE and 0 < count < MANY * size
 
 
-def _noted(loops: ModuleType, x: Tensor, rest: Tensor | None, decay: float, out: Tensor, count: int) -> Noted | None:
+def _noted(
+    loops: ModuleType, x: Tensor, rest: Tensor | None, decay: float, out: Tensor, count: int
+) -> Noted | np.int32 | None:
     """A few more entries than are wanted, all of them at least as large, or all that are not zero if there are fewer.
 
-    None if the sample misled.
+    Where the sample misled, the size that it told of; None without a sample.
     """
     size = x.numel()
     if not _sampled(size, count):
@@ -85,23 +87,23 @@ def _noted(loops: ModuleType, x: Tensor, rest: Tensor | None, decay: float, out:
     usual = count * SAMPLE / size
     down = SAMPLE - int(usual + 4 * sqrt(usual) + 8)
     # Zeros need not be noted: it is known where they are, when all others are.
-    least = max(np.int32(1), np.partition(_without_sign(sample.view(np.int32)), down)[down])
+    least = np.int32(max(1, np.partition(_without_sign(sample.view(np.int32)), down)[down]))
     cut = stretches(size, 64)
-    room = min(cut[0][1], 2 * (SAMPLE - down) * size // SAMPLE)
+    room = min(cut[0][1], 2 * (SAMPLE - down) * size // SAMPLE) + WORD
     number = {start: i for i, (start, _) in enumerate(cut)}
     where, bits = scratch("where", len(cut) * room, np.int64), scratch("bits", len(cut) * room, np.int32)
-    of_out, far = outs.view(np.int32), size >= FAR and out.data_ptr() % 64 == 0
+    far = size >= FAR and out.data_ptr() % 64 == 0
 
     def note(start: int, stop: int) -> int:
         first = number[start] * room
         part, given = slice(start, stop), (least, start, where[first : first + room], bits[first : first + room])
         if rest is None:
-            return int(loops.filter_from(outs[part], of_out[part], *given))
-        return int(loops.add_and_filter(xs[part], rests[part], factor, outs[part], of_out[part], far, *given))
+            return int(loops.filter_from(outs[part], *given))
+        return int(loops.add_and_filter(xs[part], rests[part], factor, outs[part], far, *given))
 
     counts = spread(note, size, 64)
-    if max(counts) > room or (sum(counts) < count and least > 1):
-        return None
+    if min(counts) < 0 or (sum(counts) < count and least > 1):
+        return least
     end = 0
     for i, there in enumerate(counts):  # close the gaps between the stretches
         where[end : end + there] = where[i * room : i * room + there]
@@ -110,22 +112,22 @@ def _noted(loops: ModuleType, x: Tensor, rest: Tensor | None, decay: float, out:
     return Noted(where[:end], bits[:end])
 
 
-def _exact(loops: ModuleType, flat: Tensor, count: int, noted: Noted | None) -> tuple[Tensor, Tensor]:
+def _exact(loops: ModuleType, flat: Tensor, count: int, noted: Noted | np.int32 | None) -> tuple[Tensor, Tensor]:
     """The largest entries, and where they are, in increasing order."""
     where = torch.empty(count, dtype=torch.int64)
-    if noted is not None and len(noted.where) >= count:
+    if isinstance(noted, Noted) and len(noted.where) >= count:
         values = torch.empty(count)
         least, equal = _least_by_order(_without_sign(noted.bits), count)
         loops.keep_among(*noted, least, equal, vector(where), vector(values).view(np.int32))
         return values, where
     numbers = vector(flat)
     bits = numbers.view(np.int32)
-    if noted is not None:  # zeros are among the largest, after all others
+    if isinstance(noted, Noted):  # zeros are among the largest, after all others
         least, equal = np.int32(0), count - len(noted.where)
     elif len(bits) < 2 * SAMPLE:
         least, equal = _least_by_order(_without_sign(bits), count)
     else:
-        least, equal = _least_by_bits(loops, bits, count)
+        least, equal = _least_if_equal(loops, bits, count, noted) or _least_by_bits(loops, bits, count)
     loops.keep(numbers, bits, least, equal, vector(where))
     return flat.index_select(0, where), where
 
@@ -134,6 +136,16 @@ def _least_by_order(sizes: NDArray[np.int32], count: int) -> tuple[np.int32, int
     """How large the smallest of the largest is, and how many of them are just as large."""
     least = np.partition(sizes, len(sizes) - count)[len(sizes) - count]
     return least, count - int(np.count_nonzero(sizes > least))
+
+
+def _least_if_equal(
+    loops: ModuleType, bits: NDArray[np.int32], count: int, least: np.int32 | None
+) -> tuple[np.int32, int] | None:
+    """The same, if the smallest of the largest is of this size."""
+    if least is None:
+        return None
+    larger, equal = np.sum(spread(lambda i, end: loops.count_from(bits[i:end], least), len(bits)), 0)
+    return (least, count - int(larger)) if larger < count <= larger + equal else None
 
 
 def _least_by_bits(loops: ModuleType, bits: NDArray[np.int32], count: int) -> tuple[np.int32, int]:

@@ -13,6 +13,7 @@ from .quantise import quantise, scales
 from .selection import (
     add_and_filter,
     add_at,
+    count_from,
     count_high,
     count_low,
     filter_from,
@@ -29,6 +30,7 @@ __all__ = [
     "add_coded",
     "add_rest",
     "add_rest_of_coded",
+    "count_from",
     "count_high",
     "count_low",
     "counted",

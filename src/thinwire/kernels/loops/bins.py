@@ -3,32 +3,29 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from ..layout import WORD
 from .instructions import bits_of
-from .jit import compiled
-from .selection_vectors import (
-    add_and_largest32,
-    add_and_largest64,
-    lowest,
-    reaching32,
-    reaching64,
-)
+from .jit import compiled, inlined
+from .places import note
+from .selection_vectors import add_and_largest32, add_and_largest64, reaching32, reaching64
 
 Floats = NDArray[np.float32]
 Sizes = NDArray[np.int32]
 Places = NDArray[np.int64]
 
 WITHOUT_SIGN = np.int32(0x7FFFFFFF)
-ONE = np.uint64(1)
+UNSIGNED = 16  # places that are signed at once, while what is there is still in the cache
 
 
-@compiled()
-def _note(total: Floats, j: int, first: int, noted: Places, count: int) -> int:
-    """Note a place and, in its lowest bit, whether the total is negative there; nothing where it is zero."""
-    if total[j] == 0:
-        return count
-    if count < len(noted):
-        noted[count] = (first + j) << 1 | (total[j] < 0)
-    return count + 1
+@inlined
+def _sign(total: Floats, first: int, noted: Places, signed: int, count: int) -> int:
+    """Give the places from `signed` on a lowest bit, for whether the total is negative there; drop those of zeros."""
+    for i in range(signed, count):
+        j = np.uint64(noted[np.uint64(i)])
+        bits = np.uint32(bits_of(total[j]))
+        noted[np.uint64(signed)] = (first + np.int64(j)) << 1 | np.int64(bits >> np.uint32(31))
+        signed += (bits << np.uint32(1)) != 0
+    return signed
 
 
 @compiled()
@@ -37,10 +34,11 @@ def add_and_reach(
 ) -> int:
     """out = x + rest; notes the largest size in each bin, by its bits, and where out + more * x is as large as that.
 
-    Returns how many there are; those that there is no room for are not noted. A bin that no whole number of 64 (or 32)
-    entries fills ends with 64 (or 32) that overlap: whatever is computed twice comes out the same.
+    Returns how many were noted, or -1 if there was no room for a word's. A bin that
+    no whole number of 64 (or 32) entries fills ends with 64 (or 32) that overlap: whatever is computed twice comes out
+    the same.
     """
-    count = 0
+    count = signed = 0
     for b in range(len(sizes)):
         start, stop = b * bin_size, min((b + 1) * bin_size, len(x))
         most = np.int32(0)
@@ -60,30 +58,33 @@ def add_and_reach(
         sizes[b] = most
         if most == 0:
             continue  # nothing is sent from bins of zeros, where everything is as large as the largest
+        if count - signed >= UNSIGNED:
+            count = signed = _sign(out, first, noted, signed, count)
         i = start
         if stop - start >= 64:
             last = stop - 64
-            while True:
-                over = max(0, i - last)
-                hits = reaching64(out, x, more, i - over, most) >> np.uint64(over)
-                while hits:
-                    count = _note(out, i + lowest(hits), first, noted, count)
-                    hits &= hits - ONE
-                if i >= last:
-                    break
+            while i < last:
+                if count + WORD > len(noted):
+                    return -1
+                count = note(reaching64(out, x, more, i, most), i, noted, count)
                 i += 64
+            if count + WORD > len(noted):
+                return -1
+            hits = reaching64(out, x, more, last, most) >> np.uint64(i - last)
+            count = note(hits, i, noted, count)
+        elif count + WORD > len(noted):
+            return -1
         elif stop - start >= 32:
             hits = reaching32(out, x, more, start, most)
             hits |= reaching32(out, x, more, stop - 32, most) << np.uint64(stop - 32 - start)
-            while hits:
-                count = _note(out, start + lowest(hits), first, noted, count)
-                hits &= hits - ONE
+            count = note(hits, start, noted, count)
         else:
             for j in range(start, stop):
                 reach = np.float32(out[j] + np.float32(more * x[j]))
                 if np.int32(bits_of(reach) & WITHOUT_SIGN) >= most:
-                    count = _note(out, j, first, noted, count)
-    return count
+                    noted[count] = j
+                    count += 1
+    return _sign(out, first, noted, signed, count)
 
 
 @compiled()

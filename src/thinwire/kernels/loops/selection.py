@@ -7,9 +7,10 @@ which begins there.
 import numpy as np
 from numpy.typing import NDArray
 
-from ..layout import LOW_BITS
+from ..layout import LOW_BITS, WORD
 from .instructions import bits_of
-from .jit import compiled
+from .jit import compiled, inlined
+from .places import note
 from .selection_vectors import (
     add_and_filter64,
     add_past_and_filter64,
@@ -24,6 +25,8 @@ Places = NDArray[np.int64]
 WITHOUT_SIGN = np.int32(0x7FFFFFFF)
 ONE = np.uint64(1)
 LOW = np.int32(2**LOW_BITS - 1)
+UNKNOWN = 16  # places whose bits are looked up at once, while what is there is still in the cache
+STRETCH = 2**16  # entries that are counted in 32 bits
 
 
 @compiled()
@@ -48,70 +51,81 @@ def sample_sum(x: Floats, rest: Floats, decay: np.float32, out: Floats) -> None:
         out[i] = x[j] + decay * rest[j]
 
 
+@inlined
+def _add_up(
+    x: Floats, rest: Floats, decay: np.float32, first: int, where: Places, found: Sizes, known: int, count: int
+) -> int:
+    """Of the places from `known` on, the bits of the sum there, and where they are in the longer vector."""
+    for i in range(known, count):
+        j = where[i]
+        where[i], found[i] = first + j, bits_of(np.float32(x[j] + np.float32(decay * rest[j])))
+    return count
+
+
 @compiled()
 def add_and_filter(
     x: Floats,
     rest: Floats,
     decay: np.float32,
     out: Floats,
-    bits: Sizes,
     far: bool,
     least: np.int32,
     first: int,
     where: Places,
     found: Sizes,
 ) -> int:
-    """out = x + decay * rest; notes where it is as large as `least`, and its bits there, which are those of `out`.
+    """out = x + decay * rest; notes where it is as large as `least`, and its bits there.
 
     What is far larger than the cache, and begins where 64 bytes do, is written past it. Returns how many were noted, or
-    more than there is room for.
+    -1 if there was no room for a word's.
     """
-    room, count = len(where), 0
+    count = known = 0
+    room = True
     for i in range(0, len(x) - 63, 64):
         if far:
             hits = add_past_and_filter64(x, rest, decay, out, i, least)
         else:
             hits = add_and_filter64(x, rest, decay, out, i, least)
-        while hits:
-            j = i + lowest(hits)
-            hits &= hits - ONE
-            if count < room:
-                total = np.float32(x[j] + np.float32(decay * rest[j])) if far else out[j]
-                where[count], found[count] = first + j, bits_of(total)
-                count += 1
-            else:
-                least = WITHOUT_SIGN  # no more of them
-                hits = np.uint64(0)
-                count = room + 1
+        room = count + WORD <= len(where)
+        if room:
+            count = note(hits, i, where, count)
+            if count - known >= UNKNOWN:
+                known = _add_up(x, rest, decay, first, where, found, known, count)
+    room = room and count + WORD <= len(where)
     for j in range(len(x) - len(x) % 64, len(x)):
         out[j] = x[j] + decay * rest[j]
-        if np.int32(bits[j] & WITHOUT_SIGN) >= least:
-            if count < room:
-                where[count], found[count] = first + j, bits[j]
+        if np.int32(bits_of(out[j]) & WITHOUT_SIGN) >= least and room:
+            where[count] = j
             count += 1
+    return _add_up(x, rest, decay, first, where, found, known, count) if room else -1
+
+
+@inlined
+def _look_up(x: Floats, first: int, where: Places, found: Sizes, known: int, count: int) -> int:
+    """As _add_up, of a vector that is there already."""
+    for i in range(known, count):
+        j = where[i]
+        where[i], found[i] = first + j, bits_of(x[j])
     return count
 
 
 @compiled()
-def filter_from(x: Floats, bits: Sizes, least: np.int32, first: int, where: Places, found: Sizes) -> int:
+def filter_from(x: Floats, least: np.int32, first: int, where: Places, found: Sizes) -> int:
     """As add_and_filter, of a vector that is there already."""
-    room, count = len(where), 0
-    for i in range(0, len(x) - 63, 64):
-        hits = filtered64(x, i, least)
-        while hits:
-            j = i + lowest(hits)
-            hits &= hits - ONE
-            if count == room:
-                return room + 1
-            where[count], found[count] = first + j, bits[j]
-            count += 1
-    for j in range(len(x) - len(x) % 64, len(x)):
-        if np.int32(bits[j] & WITHOUT_SIGN) >= least:
-            if count == room:
-                return room + 1
-            where[count], found[count] = first + j, bits[j]
-            count += 1
-    return count
+    count = known = 0
+    for i in range(0, len(x), 64):
+        if count + WORD > len(where):
+            return -1
+        if i + 64 <= len(x):
+            count = note(filtered64(x, i, least), i, where, count)
+            if count - known >= UNKNOWN:
+                known = _look_up(x, first, where, found, known, count)
+        else:
+            for j in range(i, len(x)):
+                if np.int32(bits_of(x[j]) & WITHOUT_SIGN) >= least:
+                    where[count] = j
+                    count += 1
+    return _look_up(x, first, where, found, known, count)
 
 
 @compiled()
@@ -134,29 +148,38 @@ def keep(x: Floats, bits: Sizes, least: np.int32, equal: int, out: Places) -> No
     """Where x is larger than `least`, and the first so many places where it is equal; `out` is as long as that."""
     count = 0
     bar = least if equal > 0 else np.int32(least + 1)
-    whole = len(x) - len(x) % 64
-    for i in range(0, whole, 64):
-        hits = filtered64(x, i, bar)
+    for i in range(0, len(x), 64):
+        hits = filtered64(x, i, bar) if i + 64 <= len(x) else (ONE << np.uint64(len(x) - i)) - ONE
         while hits:
             j = i + lowest(hits)
             hits &= hits - ONE
             size = np.int32(bits[j] & WITHOUT_SIGN)
-            if size >= bar and count < len(out):
-                out[count] = j
-                count += 1
-                if size == least:
-                    equal -= 1
-                    if equal == 0:
-                        bar = np.int32(least + 1)
-    for j in range(whole, len(x)):
-        size = np.int32(bits[j] & WITHOUT_SIGN)
-        if size >= bar and count < len(out):
+            if size < bar:
+                continue
+            if count == len(out):
+                return
             out[count] = j
             count += 1
             if size == least:
                 equal -= 1
                 if equal == 0:
                     bar = np.int32(least + 1)
+
+
+@compiled()
+def count_from(bits: Sizes, least: np.int32) -> tuple[np.int64, np.int64]:
+    """How many entries are larger than that, and how many just as large."""
+    larger = equal = np.int64(0)
+    for start in range(0, len(bits), STRETCH):
+        some = bits[start : start + STRETCH]
+        above = same = np.int32(0)
+        for i in range(len(some)):
+            size = np.int32(some[i] & WITHOUT_SIGN)
+            above += np.int32(size > least)
+            same += np.int32(size == least)
+        larger += above
+        equal += same
+    return larger, equal
 
 
 @compiled()

@@ -48,7 +48,8 @@ class Lanes(Instructions):
 
     def at_least(self, sizes: Any, least: Any) -> Any:
         """A bit for each that is as large."""
-        bits = self.builder.icmp_signed(">=", sizes, self.repeated(least))
+        below = self.builder.sub(least, ir.Constant(INT, 1))  # processors have instructions for "larger" only
+        bits = self.builder.icmp_signed(">", sizes, self.repeated(below))
         word = self.builder.bitcast(bits, ir.IntType(self.width))
         return word if self.width == 64 else self.builder.zext(word, ir.IntType(64))
 
@@ -109,14 +110,14 @@ def _reaching(width: int) -> Any:
 def _lowest() -> Any:
     def lowest(typing: Any, bits: Any) -> Made:
         def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-            return builder.cttz(given[0], ir.Constant(ir.IntType(1), 1))
+            return builder.cttz(given[0], ir.Constant(ir.IntType(1), 0))
 
         return types.intp(types.uint64), code
 
     return made(lowest)
 
 
-lowest = _lowest()  # (bits): the number of the lowest that is set; some bit is
+lowest = _lowest()  # (bits): the number of the lowest that is set, or 64
 filtered64 = _filtering(64)  # (x, i, least): the bits of x as large as that
 add_and_filter64 = _adding(64, False)  # (x, rest, decay, out, i, least): out = x + decay * rest, and its bits as large
 add_past_and_filter64 = _adding(64, True)  # the same
