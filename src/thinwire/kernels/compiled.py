@@ -19,6 +19,11 @@ def loops_for(*tensors: Tensor, dtype: torch.dtype = torch.float32) -> ModuleTyp
     return _loops()
 
 
+def loops_or_none() -> ModuleType | None:
+    """The compiled loops for what is in numpy's arrays, if they can be had."""
+    return _loops()
+
+
 def vector(x: Tensor) -> NDArray[Any]:
     """The tensor's memory, as one row of what it holds."""
     numbers: NDArray[Any] = (x.detach() if x.requires_grad else x).numpy()

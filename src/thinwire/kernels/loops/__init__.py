@@ -7,9 +7,11 @@ is in them; those that take places take increasing ones, of which the callers ch
 
 from .bins import add_and_reach, told
 from .coded import add_coded, add_rest_of_coded, write_coded
+from .huffman import read_huffman, write_huffman
 from .indices import counted, gaps_of, join_gaps, join_positions, mark, mark_gaps, marked, pack
 from .low_rank import add_rest, dots, product, renewed, sums
 from .quantise import quantise, scales
+from .rans import read_rans, write_rans
 from .selection import (
     add_and_filter,
     add_at,
@@ -22,6 +24,7 @@ from .selection import (
     sample_sum,
 )
 from .signs import magnitudes, signs, thirds
+from .symbols import count_symbols
 
 __all__ = [
     "add_and_filter",
@@ -33,6 +36,7 @@ __all__ = [
     "count_from",
     "count_high",
     "count_low",
+    "count_symbols",
     "counted",
     "dots",
     "filter_from",
@@ -48,6 +52,8 @@ __all__ = [
     "pack",
     "product",
     "quantise",
+    "read_huffman",
+    "read_rans",
     "renewed",
     "sample_sum",
     "scales",
@@ -56,4 +62,6 @@ __all__ = [
     "thirds",
     "told",
     "write_coded",
+    "write_huffman",
+    "write_rans",
 ]
