@@ -36,9 +36,9 @@ def counted(symbols: Symbols, alphabet: int) -> Integers:
     def count(start: int, stop: int) -> Integers:
         if loops is None:
             return np.bincount(symbols[start:stop], minlength=span).astype(np.int64, copy=False)
-        counts: Integers = np.zeros((rows, span), np.int64)
+        counts = np.zeros((rows, span), np.int64)
         loops.count_symbols(symbols[start:stop], *(counts[row % rows] for row in range(ROWS)))
-        return counts.sum(0, dtype=np.int64)
+        return np.asarray(counts.sum(0))
 
     counts = sum(spread(count, len(symbols)), np.zeros(span, np.int64))
     if counts[alphabet:].any():

@@ -32,7 +32,6 @@ from .scratch import scratch
 from .threads import spread
 
 CHUNK, PARTS, CUT = 2**16, 4, 1024  # symbols of a chunk, streams of one, and how many symbols it takes to be cut
-GROUP = 48  # bits that a loop reads or writes at once
 SPARE = 16  # bytes behind a stream that a loop may write to
 MISSING = np.uint64(1 << 16)  # marks what has no code
 
@@ -63,7 +62,8 @@ def encode(symbols: Symbols, frequencies: Integers) -> NDArray[np.uint8]:
             return _write(some, counts[streams], written, code.limit, sizes[streams])
         first, last = (PARTS * room * -(-place // CHUNK) for place in (start, stop))
         to = out[first:last]
-        used = loops.write_huffman(some, counts[streams], written, GROUP // code.limit, room, to, sizes[streams])
+        loop = loops.write_huffman12 if code.limit == 12 else loops.write_huffman16
+        used = loop(some, counts[streams], written, room, to, sizes[streams])
         if used < 0:
             raise ValueError(UNKNOWN)
         return to[1 : 1 + used]
@@ -99,8 +99,8 @@ def decode(data: NDArray[np.uint8], count: int, frequencies: Integers, dtype: DT
         if loops is None:
             ends[of] = _read(data, starts[of], counts[of], code, out[start:stop])
         else:
-            given = data, starts[of], counts[of], code.look, code.limit, GROUP // code.limit
-            loops.read_huffman(*given, out[start:stop], ends[of])
+            loop = loops.read_huffman12 if code.limit == 12 else loops.read_huffman16
+            loop(data, starts[of], counts[of], code.look, out[start:stop], ends[of])
 
     if number:
         spread(read, count, CHUNK)

@@ -66,7 +66,8 @@ def encode(symbols: Symbols, frequencies: Integers) -> NDArray[np.uint8]:
         end = len(to)
         for k in range(last - 1, first - 1, -1):
             some = symbols[k * CHUNK : min((k + 1) * CHUNK, stop)]
-            at = loops.write_rans(some, written, shares.bits, states[k, : _states(len(some))], to[:end])
+            loop = loops.write_rans14 if shares.bits == 14 else loops.write_rans16
+            at = loop(some, written, states[k, : _states(len(some))], to[:end])
             if at < 0:
                 raise ValueError(UNKNOWN)
             counts.append((end - at) // 2)
@@ -111,8 +112,8 @@ def decode(data: NDArray[np.uint8], count: int, frequencies: Integers, dtype: DT
             return
         for k in range(first, last):
             some = out[k * CHUNK : min((k + 1) * CHUNK, stop)]
-            given = states[k, : _states(len(some))], shares.slots, shares.both, shares.bits
-            ends[k] = loops.read_rans(data, starts[k], *given, some)
+            loop = loops.read_rans14 if shares.bits == 14 else loops.read_rans16
+            ends[k] = loop(data, starts[k], states[k, : _states(len(some))], shares.slots, shares.both, some)
 
     if number:
         spread(read, count, CHUNK)
@@ -157,7 +158,7 @@ def _written(frequencies: bytes, itemsize: int) -> NDArray[np.uint64]:
     written[there, 0] = -(-(1 << 32 + shares.bits) // sizes)
     full = (sizes << 32 - shares.bits).astype(np.uint64) << np.uint64(32)
     written[there, 1] = full | (whole - sizes << 16 | shares.starts[there]).astype(np.uint64)
-    return written
+    return written.reshape(-1)
 
 
 def _write(symbols: Symbols, shares: Shares, states: NDArray[np.uint64]) -> tuple[list[int], NDArray[np.uint8]]:

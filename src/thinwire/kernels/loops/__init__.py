@@ -7,11 +7,11 @@ is in them; those that take places take increasing ones, of which the callers ch
 
 from .bins import add_and_reach, told
 from .coded import add_coded, add_rest_of_coded, write_coded
-from .huffman import read_huffman, write_huffman
+from .huffman import read_huffman12, read_huffman16, write_huffman12, write_huffman16
 from .indices import counted, gaps_of, join_gaps, join_positions, mark, mark_gaps, marked, pack
 from .low_rank import add_rest, dots, product, renewed, sums
 from .quantise import quantise, scales
-from .rans import read_rans, write_rans
+from .rans import read_rans14, read_rans16, write_rans14, write_rans16
 from .selection import (
     add_and_filter,
     add_at,
@@ -52,8 +52,10 @@ __all__ = [
     "pack",
     "product",
     "quantise",
-    "read_huffman",
-    "read_rans",
+    "read_huffman12",
+    "read_huffman16",
+    "read_rans14",
+    "read_rans16",
     "renewed",
     "sample_sum",
     "scales",
@@ -62,6 +64,8 @@ __all__ = [
     "thirds",
     "told",
     "write_coded",
-    "write_huffman",
-    "write_rans",
+    "write_huffman12",
+    "write_huffman16",
+    "write_rans14",
+    "write_rans16",
 ]

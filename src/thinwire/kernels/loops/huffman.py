@@ -31,7 +31,9 @@ def _flushed(out: Bytes, at: Long, held: Long, length: Long) -> tuple[Long, Long
 
 
 @compiled()
-def _one(symbols: Symbols, codes: Words, i: Long, stop: Long, out: Bytes, at: Long, held: Long, length: Long) -> Long:
+def _write_one(
+    symbols: Symbols, codes: Words, i: Long, stop: Long, out: Bytes, at: Long, held: Long, length: Long
+) -> Long:
     """Write the codes of the symbols from i on, after what is held; where they end, or 0 if one has no code."""
     missing = Long(0)
     while i < stop:
@@ -53,20 +55,20 @@ def _moved(out: Bytes, start: Long, stop: Long, to: Long) -> Long:
     return to - (start - stop)
 
 
-@compiled()
-def write_huffman(
-    symbols: Symbols, counts: Integers, codes: Words, group: int, room: int, out: Bytes, sizes: NDArray[np.uint16]
+@inlined
+def _write(
+    symbols: Symbols, counts: Integers, codes: Words, step: Long, room: int, out: Bytes, sizes: NDArray[np.uint16]
 ) -> np.int64:
     """Write streams of so many symbols one after the other, and note their sizes; how long all are, or -1 if not.
 
     Four at a time each get so much room, of which 16 bytes are not for them, and the rest of the streams one by one.
     A group of symbols takes no more than 48 bits.
     """
-    first, end, k, step = Long(0), ONE, 0, Long(group)  # one byte further on, as 0 stands for no end
+    first, end, k = Long(0), ONE, 0  # one byte further on, as 0 stands for no end
     while k < len(counts):
         if k + 4 > len(counts):
             last = first + Long(counts[k])
-            stop = _one(symbols, codes, first, last, out, end, Long(0), Long(0))
+            stop = _write_one(symbols, codes, first, last, out, end, Long(0), Long(0))
             if stop == 0:
                 return np.int64(-1)
             sizes[k] = stop - end
@@ -101,10 +103,10 @@ def write_huffman(
             q1, n1 = _flushed(out, q1, b1, n1)
             q2, n2 = _flushed(out, q2, b2, n2)
             q3, n3 = _flushed(out, q3, b3, n3)
-        q0 = _one(symbols, codes, i0 + j, i1, out, q0, b0, n0)
-        q1 = _one(symbols, codes, i1 + j, i2, out, q1, b1, n1)
-        q2 = _one(symbols, codes, i2 + j, i3, out, q2, b2, n2)
-        q3 = _one(symbols, codes, i3 + j, last, out, q3, b3, n3)
+        q0 = _write_one(symbols, codes, i0 + j, i1, out, q0, b0, n0)
+        q1 = _write_one(symbols, codes, i1 + j, i2, out, q1, b1, n1)
+        q2 = _write_one(symbols, codes, i2 + j, i3, out, q2, b2, n2)
+        q3 = _write_one(symbols, codes, i3 + j, last, out, q3, b3, n3)
         if missing & MISSING or q0 == 0 or q1 == 0 or q2 == 0 or q3 == 0:
             return np.int64(-1)
         sizes[k], sizes[k + 1], sizes[k + 2], sizes[k + 3] = q0 - p0, q1 - p1, q2 - p2, q3 - p3
@@ -129,7 +131,7 @@ def _word(data: Bytes, at: Long) -> Long:
 
 
 @compiled()
-def _read(data: Bytes, place: Long, look: Look, mask: Long, out: Symbols, i: Long, stop: Long) -> Long:
+def _read_one(data: Bytes, place: Long, look: Look, mask: Long, out: Symbols, i: Long, stop: Long) -> Long:
     """Read symbols from i on, from a bit on; the bit where they end."""
     while i < stop:
         found = look[_word(data, place >> Long(3)) >> (place & SEVEN) & mask]
@@ -158,20 +160,20 @@ def _took(held: Long, look: Look, mask: Long, out: Symbols, i: Long) -> Long:
     return held >> (Long(found) & BITS)
 
 
-@compiled()
-def read_huffman(
-    data: Bytes, starts: Integers, counts: Integers, look: Look, limit: int, group: int, out: Symbols, ends: Integers
+@inlined
+def _read(
+    data: Bytes, starts: Integers, counts: Integers, look: Look, limit: Long, step: Long, out: Symbols, ends: Integers
 ) -> None:
     """Read streams of so many symbols that start at these bytes, and note at which bits of the data they end.
 
     Whether that is right is for others to see: what is read may be of the next stream, or zeros beyond the data.
     """
-    mask, step, size = (ONE << Long(limit)) - ONE, Long(group), Long(len(data))
+    mask, size = (ONE << limit) - ONE, Long(len(data))
     first, k = Long(0), 0
     while k < len(counts):
         if k + 4 > len(counts):
             last = first + Long(counts[k])
-            ends[k] = _read(data, Long(starts[k]) << Long(3), look, mask, out, first, last)
+            ends[k] = _read_one(data, Long(starts[k]) << Long(3), look, mask, out, first, last)
             first = last
             k += 1
             continue
@@ -193,9 +195,36 @@ def read_huffman(
                 b2 = _took(b2, look, mask, out, i2 + j)
                 b3 = _took(b3, look, mask, out, i3 + j)
                 j += ONE
-        ends[k] = _read(data, (p0 << Long(3)) + zeros_above(b0), look, mask, out, i0 + j, i1)
-        ends[k + 1] = _read(data, (p1 << Long(3)) + zeros_above(b1), look, mask, out, i1 + j, i2)
-        ends[k + 2] = _read(data, (p2 << Long(3)) + zeros_above(b2), look, mask, out, i2 + j, i3)
-        ends[k + 3] = _read(data, (p3 << Long(3)) + zeros_above(b3), look, mask, out, i3 + j, last)
+        ends[k] = _read_one(data, (p0 << Long(3)) + zeros_above(b0), look, mask, out, i0 + j, i1)
+        ends[k + 1] = _read_one(data, (p1 << Long(3)) + zeros_above(b1), look, mask, out, i1 + j, i2)
+        ends[k + 2] = _read_one(data, (p2 << Long(3)) + zeros_above(b2), look, mask, out, i2 + j, i3)
+        ends[k + 3] = _read_one(data, (p3 << Long(3)) + zeros_above(b3), look, mask, out, i3 + j, last)
         first = last
         k += 4
+
+
+# The longest code, and how many of them fit into 48 bits, are numbers in what is compiled: so it has no loops for them.
+
+
+@compiled()
+def write_huffman12(
+    symbols: Symbols, counts: Integers, codes: Words, room: int, out: Bytes, sizes: NDArray[np.uint16]
+) -> np.int64:
+    return _write(symbols, counts, codes, Long(4), room, out, sizes)
+
+
+@compiled()
+def write_huffman16(
+    symbols: Symbols, counts: Integers, codes: Words, room: int, out: Bytes, sizes: NDArray[np.uint16]
+) -> np.int64:
+    return _write(symbols, counts, codes, Long(3), room, out, sizes)
+
+
+@compiled()
+def read_huffman12(data: Bytes, starts: Integers, counts: Integers, look: Look, out: Symbols, ends: Integers) -> None:
+    _read(data, starts, counts, look, Long(12), Long(4), out, ends)
+
+
+@compiled()
+def read_huffman16(data: Bytes, starts: Integers, counts: Integers, look: Look, out: Symbols, ends: Integers) -> None:
+    _read(data, starts, counts, look, Long(16), Long(3), out, ends)

@@ -15,6 +15,7 @@ from .words import load16, store16
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 Symbols = NDArray[np.uint8 | np.uint16]
+Shares = NDArray[np.uint32]
 Long = np.uint64
 
 ONE, TWO, FOUR, EIGHT, SIXTEEN, HALF = Long(1), Long(2), Long(4), Long(8), Long(16), Long(32)
@@ -26,20 +27,21 @@ def _put(
     x: Long, at: Long, codes: Words, symbol: np.uint16, down: Long, out: Bytes, seen: Long
 ) -> tuple[Long, Long, Long]:
     """The state that tells the symbol as well; if it would be too large, its lowest 16 bits are written out before."""
-    times, code = codes[symbol, 0], codes[symbol, 1]
+    pair = Long(symbol) << ONE
+    times, code = codes[pair], codes[pair + ONE]
     full = Long(x >= code >> HALF)
     store16(out, at - TWO, x)
     x >>= full << FOUR
     return x + (code & LOW) + (x * times >> down) * (code >> SIXTEEN & LOW), at - (full << ONE), seen | code
 
 
-@compiled()
-def write_rans(symbols: Symbols, codes: Words, bits: int, states: Words, out: Bytes) -> np.int64:
+@inlined
+def _write(symbols: Symbols, codes: Words, bits: Long, states: Words, out: Bytes) -> np.int64:
     """Write the symbols, last to first, and the words from the end of `out` on; where they start, -1 if one cannot be.
 
     There is room for a word for each symbol, and one more.
     """
-    down, at, seen = HALF + Long(bits), Long(len(out)), Long(0)
+    down, at, seen = HALF + bits, Long(len(out)), Long(0)
     i, number = Long(len(symbols)), Long(len(states))
     whole = i - i % number if number == EIGHT else Long(0)
     while i > whole:
@@ -65,7 +67,7 @@ def write_rans(symbols: Symbols, codes: Words, bits: int, states: Words, out: By
 
 
 @inlined
-def _got(x: Long, bits: Long, slots: Symbols, shares: NDArray[np.uint32], out: Symbols, i: Long) -> Long:
+def _got(x: Long, bits: Long, slots: Symbols, shares: Shares, out: Symbols, i: Long) -> Long:
     """Note the symbol that the state tells; the state without it."""
     slot = x & ((ONE << bits) - ONE)
     symbol = slots[slot]
@@ -81,34 +83,32 @@ def _refilled(x: Long, data: Bytes, at: Long) -> tuple[Long, Long]:
     return (x << SIXTEEN | word if few else x), at + (few << ONE)
 
 
-@compiled()
-def read_rans(
-    data: Bytes, start: int, states: Words, slots: Symbols, shares: NDArray[np.uint32], bits: int, out: Symbols
-) -> np.int64:
+@inlined
+def _read(data: Bytes, start: int, states: Words, slots: Symbols, shares: Shares, bits: Long, out: Symbols) -> np.int64:
     """Read symbols from the states, which are left as they are then, and from the words; where these end.
 
     Whether that is right is for others to see. -1 if the data ends before.
     """
-    width, at, size = Long(bits), Long(start), Long(len(data))
+    at, size = Long(start), Long(len(data))
     i, number = Long(0), Long(len(states))
     if number == EIGHT:
         a, b, c, d = states[0], states[1], states[2], states[3]
         e, f, g, h = states[4], states[5], states[6], states[7]
         while i + EIGHT <= Long(len(out)) and at + SIXTEEN <= size:
-            a, at = _refilled(_got(a, width, slots, shares, out, i), data, at)
-            b, at = _refilled(_got(b, width, slots, shares, out, i + Long(1)), data, at)
-            c, at = _refilled(_got(c, width, slots, shares, out, i + Long(2)), data, at)
-            d, at = _refilled(_got(d, width, slots, shares, out, i + Long(3)), data, at)
-            e, at = _refilled(_got(e, width, slots, shares, out, i + Long(4)), data, at)
-            f, at = _refilled(_got(f, width, slots, shares, out, i + Long(5)), data, at)
-            g, at = _refilled(_got(g, width, slots, shares, out, i + Long(6)), data, at)
-            h, at = _refilled(_got(h, width, slots, shares, out, i + Long(7)), data, at)
+            a, at = _refilled(_got(a, bits, slots, shares, out, i), data, at)
+            b, at = _refilled(_got(b, bits, slots, shares, out, i + Long(1)), data, at)
+            c, at = _refilled(_got(c, bits, slots, shares, out, i + Long(2)), data, at)
+            d, at = _refilled(_got(d, bits, slots, shares, out, i + Long(3)), data, at)
+            e, at = _refilled(_got(e, bits, slots, shares, out, i + Long(4)), data, at)
+            f, at = _refilled(_got(f, bits, slots, shares, out, i + Long(5)), data, at)
+            g, at = _refilled(_got(g, bits, slots, shares, out, i + Long(6)), data, at)
+            h, at = _refilled(_got(h, bits, slots, shares, out, i + Long(7)), data, at)
             i += EIGHT
         states[0], states[1], states[2], states[3] = a, b, c, d
         states[4], states[5], states[6], states[7] = e, f, g, h
     while i < Long(len(out)):
         j = i % number
-        x = _got(states[j], width, slots, shares, out, i)
+        x = _got(states[j], bits, slots, shares, out, i)
         if x < LEAST:
             if at + TWO > size:
                 return np.int64(-1)
@@ -116,3 +116,26 @@ def read_rans(
         states[j] = x
         i += ONE
     return np.int64(at)
+
+
+# The bits of a share are numbers in what is compiled: there are too few registers to keep them.
+
+
+@compiled()
+def write_rans14(symbols: Symbols, codes: Words, states: Words, out: Bytes) -> np.int64:
+    return _write(symbols, codes, Long(14), states, out)
+
+
+@compiled()
+def write_rans16(symbols: Symbols, codes: Words, states: Words, out: Bytes) -> np.int64:
+    return _write(symbols, codes, Long(16), states, out)
+
+
+@compiled()
+def read_rans14(data: Bytes, start: int, states: Words, slots: Symbols, shares: Shares, out: Symbols) -> np.int64:
+    return _read(data, start, states, slots, shares, Long(14), out)
+
+
+@compiled()
+def read_rans16(data: Bytes, start: int, states: Words, slots: Symbols, shares: Shares, out: Symbols) -> np.int64:
+    return _read(data, start, states, slots, shares, Long(16), out)
