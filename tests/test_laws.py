@@ -185,6 +185,15 @@ def test_zeros_among_entries_count_as_the_smallest_of_them():
 
 
 @every_fit
+def test_zeros_can_be_left_out(fit):
+    entries = drawn(1.4, 50_000).float()
+    half = torch.stack([entries, torch.zeros_like(entries)])
+    assert fit(half).shape < 1
+    assert fit(half, zeros=False) == fit(entries)
+    assert fit(torch.zeros(5), zeros=False) == fit(torch.zeros(5))
+
+
+@every_fit
 @pytest.mark.parametrize("what", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_follows_no_law(fit, what):
     with pytest.raises(ValueError, match="NaN or infinity"):

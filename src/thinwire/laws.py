@@ -70,13 +70,13 @@ class Law:
         return torch.where(far, torch.special.gammaincc(a, power), 1 + torch.special.gammainc(a, power)) / 2
 
 
-def fit_by_moments(x: Tensor, *, location: float | None = 0.0, sample: int | None = None) -> Law:
+def fit_by_moments(x: Tensor, *, location: float | None = 0.0, sample: int | None = None, zeros: bool = True) -> Law:
     """The law with the mean magnitude and the mean square of these entries: the fastest fit.
 
     It depends on the few largest entries: for thousands of entries of a small shape, it is off by several percent more
     than the likelihood's. The arguments, and what comes of entries that are all alike, are as in `fit_by_likelihood`.
     """
-    entries, location = _centred(x, location, sample)
+    entries, location = _centred(x, location, sample, zeros)
     size = square = 0.0
     for chunk in torch.split(entries, CHUNK):
         double = chunk.double()
@@ -97,19 +97,26 @@ def fit_by_moments(x: Tensor, *, location: float | None = 0.0, sample: int | Non
 
 
 def fit_by_likelihood(
-    x: Tensor, shape: float | None = None, *, location: float | None = 0.0, sample: int | None = None
+    x: Tensor,
+    shape: float | None = None,
+    *,
+    location: float | None = 0.0,
+    sample: int | None = None,
+    zeros: bool = True,
 ) -> Law:
     """The law under which these entries are likeliest, of a given shape if there is one: 2 for normal, 1 for Laplace.
 
     `location` None takes the median: the likelihood of a shape below 1 has a peak at every entry, and a mean follows
     the few that are largest. `sample` fits about so many of the entries instead of all, spread over all of them.
+    `zeros` False leaves out entries that are 0: where units are dead there are too many of them for any law, and the
+    likeliest shape is the least, whatever the other entries are.
     Entries count as 32-bit numbers. If all are zero, the scale is the smallest there is and the shape, if it is not
     given, 1; if all are of one size, the shape is the largest. Raises ValueError if there are no entries, or NaN or
     infinity among them.
     """
     if shape is not None:
         _check_shape(shape)
-    entries, location = _centred(x, location, sample)
+    entries, location = _centred(x, location, sample, zeros)
     logs, shares = _histogram(entries)
     if not logs.numel():
         return Law(1.0 if shape is None else shape, SMALLEST, location)
@@ -207,13 +214,16 @@ def _variance(entries: Tensor) -> float:
     return math.fsum(float((chunk.double() - mean).square_().sum()) for chunk in torch.split(entries, CHUNK)) / count
 
 
-def _centred(x: Tensor, location: float | None, sample: int | None) -> tuple[Tensor, float]:
+def _centred(x: Tensor, location: float | None, sample: int | None, zeros: bool = True) -> tuple[Tensor, float]:
     """The entries to look at, less the location, and the location: their median, if there is none."""
     if not x.numel():
         raise ValueError("there is no law of no entries")
     if not x.is_floating_point():
         raise ValueError(f"a law is of real floating-point numbers, not {x.dtype}")
     entries = _sampled(x.detach().flatten(), sample).float()
+    if not zeros:
+        others = entries[entries != 0]
+        entries = others if others.numel() else entries
     if location is None:
         location = float(entries.median())
         if not math.isfinite(location):
