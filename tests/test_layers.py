@@ -18,6 +18,7 @@ ROOT = Path(thinwire.__file__).parent
 LAYERS: dict[str, set[str]] = {
     "version": set(),
     "precision": set(),
+    "laws": set(),
     "described": set(),
     "lazy": set(),
     "outcome": set(),

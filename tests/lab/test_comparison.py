@@ -121,9 +121,9 @@ def test_ranks_that_break_after_a_run_do_not_undo_it(tmp_path, monkeypatch):
     real = simulation.run
     calls = []
 
-    def breaks(plans, hear):
+    def breaks(plans, hear, folders):
         calls.append(len(plans))
-        real(plans[:1], hear)
+        real(plans[:1], hear, folders)
         raise processes.RanksError("rank 1 was killed by SIGABRT")
 
     monkeypatch.setattr(simulation, "run", breaks)

@@ -22,6 +22,7 @@ PLAN = Plan(
     threads=2,
     evaluations=3,
     data="some where",
+    capture=4,
 )
 
 
@@ -54,6 +55,7 @@ def test_every_flag_has_a_place_in_the_run_file():
         ({"ranks": "4"}, "not '4'"),
         ({"ranks": True}, "not True"),
         ({"steps": 2.5}, "steps takes a whole number above 0, not 2.5"),
+        ({"capture": 0}, "capture takes a whole number above 0, not 0"),
         ({"epochs": -1}, "epochs takes a number above 0, not -1"),
         ({"steps": 1, "epochs": 1}, "steps or epochs, not both"),
         ({"transport": "pigeon"}, "the transport is one of processes, simulated, not 'pigeon'"),

@@ -43,6 +43,7 @@ def parser() -> argparse.ArgumentParser:
     )
     _add_plan(command)
     command.add_argument("--method", metavar="M", help=METHOD_HELP)
+    command.add_argument("--capture", type=int, metavar="N", help="write rank 0's gradients down at so many steps")
     command.set_defaults(run=answers.train)
 
     command = commands.add_parser(

@@ -113,7 +113,7 @@ def _run_some(jobs: list[Job], runs: dict[Job, Run], failures: list[str], watch:
 
     plans = [job.plan for job in jobs]
     try:
-        (processes if plans[0].transport == "processes" else simulation).run(plans, hear)
+        (processes if plans[0].transport == "processes" else simulation).run(plans, hear, [job.folder for job in jobs])
     except processes.RanksError as error:
         if current is None:
             raise

@@ -59,7 +59,7 @@ class Learner:
     """Makes gradients from its own examples, and steps when they have been exchanged."""
 
     def __init__(self, plan: Plan, task: Task, rank: int) -> None:
-        self.task, self.workload = task, task.workload
+        self.task, self.workload, self.rank = task, task.workload, rank
         torch.manual_seed(plan.seed)
         self.model = self.workload.model()
         self.optimizer = self.workload.optimizer(self.model)

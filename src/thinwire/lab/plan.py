@@ -35,11 +35,12 @@ class Plan:
     threads: int = 1  # of each rank
     evaluations: int = 10  # over the run, evenly spaced; the last is at its end
     data: str | None = None  # the folder that holds the data sets
+    capture: int | None = None  # at how many steps rank 0 writes its gradients down
 
     def __post_init__(self) -> None:
         for name in ("ranks", "threads", "evaluations"):
             _positive(name, getattr(self, name), whole=True)
-        for name in ("steps", "batch"):
+        for name in ("steps", "batch", "capture"):
             if getattr(self, name) is not None:
                 _positive(name, getattr(self, name), whole=True)
         if self.epochs is not None:

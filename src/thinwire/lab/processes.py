@@ -25,14 +25,16 @@ class RanksError(RuntimeError):
     """The ranks of a run ended before it did; the message tells which failed first, and how."""
 
 
-def run(plans: list[Plan], hear: Hear) -> None:
-    """Run plans of equal ranks and link, one after the other; `hear` gets what rank 0 tells and all that is said."""
+def run(plans: list[Plan], hear: Hear, folders: list[Path] | None = None) -> None:
+    """Run plans of equal ranks and link, one after the other; `hear` gets what rank 0 tells and all that is said.
+
+    Gradients that a plan captures go to its run's folder.
+    """
     first = plans[0]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(first.ranks)]
-    with TemporaryDirectory(prefix="thinwire-", ignore_cleanup_errors=True) as folder:
-        _listen(
-            [*command, "-m", "thinwire.lab.rank", json.dumps([asdict(plan) for plan in plans]), folder], first, hear
-        )
+    with TemporaryDirectory(prefix="thinwire-", ignore_cleanup_errors=True) as done:
+        said = [json.dumps([asdict(plan) for plan in plans]), done, *map(str, folders or ())]
+        _listen([*command, "-m", "thinwire.lab.rank", *said], first, hear)
 
 
 def _listen(command: list[str], first: Plan, hear: Hear) -> None:

@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import thinwire
 from thinwire.lab import links
+from thinwire.lab.capture import Capture
 from thinwire.lab.learner import Learner, Task, task_of
 from thinwire.lab.plan import Plan
 from thinwire.lab.record import Clock, Record, told_warnings
@@ -38,7 +39,8 @@ class AttachError(ValueError):
 
 
 def main() -> None:
-    plans, folder = [Plan(**said) for said in json.loads(sys.argv[1])], Path(sys.argv[2])
+    plans, done_folder = [Plan(**said) for said in json.loads(sys.argv[1])], Path(sys.argv[2])
+    folders = [Path(folder) for folder in sys.argv[3:]]
     # The ranks meet over the store, which they reach before they enter their namespaces.
     store, rank, size = next(rendezvous("env://"))
     links.enter(rank)
@@ -56,18 +58,18 @@ def main() -> None:
         task = task_of(plan)
         tell(steps=task.steps, metric=task.workload.metric)
         try:
-            run = train(plan, task, tell)
+            run = train(plan, task, tell, folders[number] if folders else None)
         except (thinwire.NonFiniteError, AttachError) as error:  # which all ranks meet alike
             tell(failed=str(error)[:MOST_LETTERS])
         else:
             if run is not None:
-                done = folder / f"{number}.json"
+                done = done_folder / f"{number}.json"
                 done.write_text(json.dumps(asdict(run)))
                 tell(done=str(done))
     dist.destroy_process_group()
 
 
-def train(plan: Plan, task: Task, tell: Tell) -> Run | None:
+def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run | None:
     """One rank's part of a run, with all ranks of the default group; rank 0 tells how it goes, and returns the run."""
     rank = dist.get_rank()
     learner = Learner(plan, task, rank)
@@ -79,11 +81,13 @@ def train(plan: Plan, task: Task, tell: Tell) -> Run | None:
         except ValueError as error:
             raise AttachError(str(error)) from None
         record, replica, told = Record(plan, task), thinwire.replica_of(learner.model), 0.0
+        capture = Capture(plan, task, learner, folder)
         dist.barrier()
         wire = links.counters() if links.inside() else None
         clock = Clock()
         for step in range(1, task.steps + 1):
-            loss = learner.backward(model)
+            with capture.at(step):
+                loss = learner.backward(model)
             if record.is_due(ahead=1):
                 clock.stop()  # on all ranks, each for itself: no rank waits for what another one looks at
                 record.layers.weigh(replica.parameters)

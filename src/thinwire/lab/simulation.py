@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 import thinwire
 from thinwire.lab import machine
+from thinwire.lab.capture import Capture
 from thinwire.lab.learner import Learner, Task, task_of
 from thinwire.lab.plan import Plan
 from thinwire.lab.record import Record, told_warnings
@@ -20,8 +22,8 @@ from thinwire.lab.runs import Run
 Result = TypeVar("Result")
 
 
-def run(plans: list[Plan], hear: Callable[[dict[str, Any]], None]) -> None:
-    """Run plans one after the other; `hear` gets what happens, as from real ranks."""
+def run(plans: list[Plan], hear: Callable[[dict[str, Any]], None], folders: list[Path] | None = None) -> None:
+    """Run plans one after the other; `hear` gets what happens, as from real ranks; captured gradients go to folders."""
 
     def tell(**event: Any) -> None:
         hear(event)
@@ -31,14 +33,14 @@ def run(plans: list[Plan], hear: Callable[[dict[str, Any]], None]) -> None:
         task = task_of(plan)
         tell(steps=task.steps, metric=task.workload.metric)
         try:
-            made = train(plan, task, tell)
+            made = train(plan, task, tell, folders[number] if folders else None)
         except (thinwire.NonFiniteError, ValueError) as error:
             tell(failed=str(error))
         else:
             tell(done=asdict(made))
 
 
-def train(plan: Plan, task: Task, tell: Callable[..., None]) -> Run:
+def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None = None) -> Run:
     """Train all ranks, step by step.
 
     Its seconds are those of one rank: what it computes, encodes and decodes, as if it had a core of its own.
@@ -50,9 +52,11 @@ def train(plan: Plan, task: Task, tell: Callable[..., None]) -> Run:
         crew = Crew(plan, task)
         exchange = Exchange(strategy, crew.learners)
         record, compute, own = Record(plan, task), 0.0, 0.0
+        capture = Capture(plan, task, crew.learners[0], folder)
         with crew.pool:
             for step in range(1, task.steps + 1):
-                losses, forth = crew.backward()
+                with capture.at(step):
+                    losses, forth = crew.backward()
                 exchange.run()
                 if record.is_due(ahead=1):
                     record.layers.weigh(exchange.replicas[0].parameters)
