@@ -3,7 +3,8 @@
 import difflib
 from dataclasses import dataclass
 
-from .codecs import Cast, Chain, Entropy, Quantize, RandomK, Sign, Ternary, TopK
+from .codecs import Cast, Chain, Entropy, MiniFloat, Quantize, RandomK, Sign, Ternary, TopK
+from .coding import GenNorm, Huffman
 from .core import Codec, Reducer, Strategy
 from .notation import parse, vocabulary
 from .reducers import (
@@ -11,6 +12,7 @@ from .reducers import (
     Average,
     Choose,
     Feedback,
+    Matched,
     Momentum,
     PowerIteration,
     PowerSGD,
@@ -78,6 +80,16 @@ METHODS: dict[str, Method] = {
             "dgc",
             Momentum(ramp_steps=500),
             "The largest 0.1 % of summed-up momentum: DGC. For SGD with momentum 0.9 on the thinnest links, few ranks.",
+        ),
+        Method(
+            "gennorm",
+            Average(Chain(MiniFloat("fp8-152"), Entropy(GenNorm(grid="fp8-152"), Huffman()))),
+            "8-bit floats, coded under a fitted law: 4 to 6 bits an entry. For few ranks and gradients above 1e-4.",
+        ),
+        Method(
+            "co3",
+            Choose(When(Feedback(Matched("fp4-121"), decay=0.7), min_dim=2)),
+            "4-bit floats on a scale that suits each layer's law, coded under it: 2 to 3 bits an entry. For few ranks.",
         ),
         Method(
             "randomk",

@@ -4,9 +4,10 @@ import ast
 import difflib
 from collections.abc import Iterator
 from dataclasses import fields
+from inspect import isabstract
 from typing import Any
 
-from . import codecs, reducers, strategies
+from . import codecs, coding, reducers, strategies
 from .core import Peers
 from .described import Described
 
@@ -15,9 +16,9 @@ LONGEST = 10_000  # characters; real notations have a few hundred
 
 def vocabulary() -> dict[str, type[Described]]:
     """Every name that the notation knows: the public ones that are descriptions."""
-    public = [getattr(module, name) for module in (codecs, reducers, strategies) for name in module.__all__]
+    public = [getattr(module, name) for module in (codecs, coding, reducers, strategies) for name in module.__all__]
     classes = [value for value in (*public, Peers) if isinstance(value, type) and issubclass(value, Described)]
-    return {cls.__name__: cls for cls in classes}
+    return {cls.__name__: cls for cls in classes if not isabstract(cls)}
 
 
 def parts_of(what: Described) -> Iterator[Described]:

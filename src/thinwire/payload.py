@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .core import Codec, Parts, PayloadError
 from .lazy import Lazy, dense
+from .varints import Reader, written
 
 MAGIC, VERSION = b"TW", 1
 HEADER = struct.Struct("<2sBBII")  # magic, version, number of parts, length of the whole, checksum of the rest
@@ -63,7 +64,7 @@ def encode(x: Tensor | Lazy, codec: Codec, seed: int) -> Tensor:
         agreed = part.is_meta and part.shape == x.shape and part.dtype == x.dtype
         told.append(DTYPES[part.dtype] | OUTLINE * part.is_meta | AGREED * agreed)
         if not agreed:
-            told += bytes([part.ndim]) + b"".join(map(_varint, part.shape))
+            told += bytes([part.ndim]) + b"".join(map(written, part.shape))
     body = torch.cat([_from_bytes(told, x.device), *data])
     length = HEADER.size + body.numel()
     if length >= 2**32:
@@ -138,7 +139,7 @@ def _opened(buffer: Tensor, like: Tensor) -> Parts:
     body = buffer[HEADER.size :]
     if checksum != _checksum(count, length, body):
         raise PayloadError("the checksum does not match: the buffer was damaged on its way")
-    told = _Told(body)
+    told = Reader(body)
     slots = tuple(_slot(told, like) for _ in range(count))
     declared = sum(prod(slot.shape) * slot.dtype.itemsize for slot in slots)
     if declared > most_bytes(like):
@@ -160,31 +161,7 @@ def _header(buffer: Tensor) -> tuple[int, int, int]:
     return count, length, checksum
 
 
-class _Told:
-    """Reads a layout byte by byte."""
-
-    def __init__(self, body: Tensor) -> None:
-        self.body, self.used = body, 0
-
-    def byte(self) -> int:
-        if self.used >= self.body.numel():
-            raise PayloadError("the buffer ends within its layout")
-        self.used += 1
-        return int(self.body[self.used - 1])
-
-    def varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self.byte()
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-            if shift > 35:
-                raise PayloadError("a dimension is longer than 6 bytes")
-
-
-def _slot(told: _Told, like: Tensor) -> Slot:
+def _slot(told: Reader, like: Tensor) -> Slot:
     tag = told.byte()
     dtype = BY_CODE.get(tag & 0x0F)
     if dtype is None or tag & ~(0x0F | OUTLINE | AGREED):
@@ -196,7 +173,7 @@ def _slot(told: _Told, like: Tensor) -> Slot:
     dims = told.byte()
     if dims > MAX_DIMS:
         raise PayloadError(f"a part declares {dims} dimensions")
-    shape = torch.Size([told.varint() for _ in range(dims)])
+    shape = torch.Size([told.number() for _ in range(dims)])
     if max(prod(shape), *shape, 0) * dtype.itemsize > 2 * like.nbytes + SLACK_BYTES or (
         dtype.is_floating_point and prod(shape) > like.numel() + 1
     ):
@@ -245,13 +222,3 @@ def _from_bytes(data: bytes | bytearray, device: torch.device) -> Tensor:
 def _checksum(count: int, length: int, body: Tensor) -> int:
     head = HEADER.pack(MAGIC, VERSION, count, length, 0)
     return zlib.crc32(body.contiguous().cpu().numpy().data, zlib.crc32(head))
-
-
-def _varint(value: int) -> bytes:
-    """Seven bits a byte, lowest first; the high bit says that more follow."""
-    told = bytearray()
-    while value >= 0x80:
-        told.append(value & 0x7F | 0x80)
-        value >>= 7
-    told.append(value)
-    return bytes(told)

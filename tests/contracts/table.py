@@ -15,8 +15,14 @@ from thinwire import (
     DataParallel,
     Entropy,
     Feedback,
+    GenNorm,
+    Histogram,
+    Huffman,
     Identity,
+    Laplace,
     Marks,
+    Matched,
+    MiniFloat,
     Momentum,
     Nonzero,
     Peers,
@@ -24,6 +30,7 @@ from thinwire import (
     PowerSGD,
     Quantize,
     RandomK,
+    Rans,
     Reducer,
     Server,
     Sharded,
@@ -41,6 +48,8 @@ LOSSLESS: tuple[Codec, ...] = (
     Chain(Nonzero(), Entropy()),
     Chain(Identity(), Nonzero(), Nonzero()),
     Chain(Entropy(), Entropy()),
+    Entropy(Histogram(), Rans()),
+    Entropy(Laplace(sample=100), Huffman()),
 )
 
 CODECS: tuple[Codec, ...] = (
@@ -61,6 +70,10 @@ CODECS: tuple[Codec, ...] = (
     Marks(),
     BinMarks(5),
     BinMarks(500),
+    MiniFloat(),
+    MiniFloat("fp8-143"),
+    MiniFloat("fp4-121", scaled=True),
+    Chain(MiniFloat("fp8-152", scaled=True), Entropy(GenNorm(grid="fp8-152"), Huffman())),
     Chain(TopK(0.25), Marks(), Entropy()),
     Chain(BinMarks(50), Entropy()),
     Chain(RandomK(0.5), Cast("bfloat16")),
@@ -103,6 +116,7 @@ FEEDBACK: tuple[Feedback, ...] = (
     Feedback(PowerIteration(2, iterations=2)),
     Feedback(After(1, PowerSGD(1))),
     Feedback(Choose(When(Sign(), min_dim=2), otherwise=TopK(0.5))),
+    Feedback(Matched()),
 )
 
 REDUCERS: tuple[Reducer, ...] = (
@@ -117,6 +131,8 @@ REDUCERS: tuple[Reducer, ...] = (
     AdaComp(4),
     AdaComp(10, factor=1.0, form="paper"),
     AdaComp(100, factor=3.0, form="paper"),
+    Matched("fp8-152", refit=2, coding=None),
+    Feedback(Matched(refit=1), decay=0.7),
     Momentum(),
     Momentum(0.1, momentum=0.5, outside=0.0, clip=2.0, values=Chain(Quantize(8), Entropy())),
     Momentum(0.05, clip=1.0, ramp_steps=2, values=Identity()),

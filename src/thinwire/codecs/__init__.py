@@ -6,6 +6,7 @@ from .chain import Chain
 from .entropy import Entropy
 from .identity import Identity
 from .marks import Marks
+from .mini_float import MiniFloat
 from .nonzero import Nonzero
 from .quantize import Quantize
 from .random_k import RandomK
@@ -20,6 +21,7 @@ __all__ = [
     "Entropy",
     "Identity",
     "Marks",
+    "MiniFloat",
     "Nonzero",
     "Quantize",
     "RandomK",

@@ -2,66 +2,80 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import zstandard
 from torch import Tensor
 
+from ..coding import Coder, Model
+from ..coding.squeezed import expand, squeeze
 from ..core import Codec, Parts, PayloadError
 from ..lazy import outline
 
-STORED, SQUEEZED = 0, 1
-LEVEL = 1  # of zstandard; higher levels look for repetition, which gradients do not have
+STORED, PLANES, WHOLE = 0, 2, 3  # how a part is cut into rows of symbols; 1 was a zstandard frame
 
 
 @dataclass(frozen=True, repr=False)
 class Entropy(Codec):
-    """Squeezes every part without loss, and stores a part as it is where that is smaller."""
+    """Codes every part without loss, in hardly more bits than how often its symbols are there allows."""
+
+    model: Model | None = None  # what is expected of symbols; None: what takes fewest bytes, a histogram or GenNorm
+    coder: Coder | None = None  # None: Huffman's code, or rANS where that saves 2 % or more
 
     variable = True
     numeric = False
     takes_codes = True
 
+    def __post_init__(self) -> None:
+        if self.model is not None and not isinstance(self.model, Model):
+            raise ValueError(f"Entropy takes a model such as Histogram() or GenNorm(), not {self.model!r}")
+        if self.coder is not None and not isinstance(self.coder, Coder):
+            raise ValueError(f"Entropy takes a coder, Huffman() or Rans(), not {self.coder!r}")
+
     def encode(self, parts: Parts, seed: int) -> Parts:
-        return tuple(half for part in parts for half in _squeeze(part))
+        return tuple(half for part in parts for half in self._squeeze(part))
 
     def decode(self, parts: Parts, seed: int) -> Parts:
         left = list(parts)
         expanded = []
         while left:
             part = left.pop(0)
-            expanded.append(part if part.is_meta else _expand(part, left.pop(0)))
+            expanded.append(part if part.is_meta else _expand(part, left.pop(0) if left else None))
         return tuple(expanded)
 
+    def _squeeze(self, part: Tensor) -> Parts:
+        if part.is_meta:
+            return (part,)
+        raw = part.contiguous().view(-1).view(torch.uint8).cpu().numpy()
+        width = part.element_size()
+        # The first bytes of all elements, then the second ones, ...: exponents resemble each other, mantissas do not.
+        planes = np.ascontiguousarray(raw.reshape(-1, width).T)
+        forms = [bytes([PLANES]) + b"".join(squeeze(plane, self.model, self.coder) for plane in planes)]
+        if width == 2 and not part.is_floating_point():
+            forms.append(bytes([WHOLE]) + squeeze(raw.view(np.uint16), self.model, self.coder))
+        shortest = min(forms, key=len)
+        said = shortest if len(shortest) <= raw.nbytes else bytes([STORED]) + raw.tobytes()
+        return torch.frombuffer(bytearray(said), dtype=torch.uint8).to(part.device), outline(part)
 
-def _squeeze(part: Tensor) -> Parts:
-    if part.is_meta:
-        return (part,)
-    raw = part.contiguous().view(-1).view(torch.uint8).cpu()
-    # The first bytes of all elements, then the second ones, ...: exponents resemble each other, mantissas do not.
-    planes = raw.view(-1, part.element_size()).t().contiguous().numpy().tobytes()
-    squeezed = zstandard.ZstdCompressor(level=LEVEL).compress(planes)
-    flag, data = (SQUEEZED, squeezed) if len(squeezed) < len(planes) else (STORED, planes)
-    return _as_tensor(bytes([flag]) + data).to(part.device), outline(part)
 
-
-def _expand(part: Tensor, like: Tensor) -> Tensor:
-    if not (like.is_meta and part.dtype == torch.uint8 and part.numel() > 0):
+def _expand(part: Tensor, like: Tensor | None) -> Tensor:
+    if like is None or not (like.is_meta and part.dtype == torch.uint8 and part.numel() > 0):
         raise PayloadError("a squeezed part needs a flag and the outline of what it holds")
-    size = like.numel() * like.element_size()
-    flag, data = int(part[0]), part[1:].cpu().numpy().tobytes()
-    if flag == SQUEEZED:
-        try:
-            if zstandard.get_frame_parameters(data).content_size != size:
-                raise PayloadError(f"a squeezed part does not declare the {size} bytes that its outline needs")
-            data = zstandard.ZstdDecompressor().decompress(data, max_output_size=size, allow_extra_data=False)
-        except zstandard.ZstdError as error:
-            raise PayloadError(f"a squeezed part cannot be expanded: {error}") from None
-    elif flag != STORED:
-        raise PayloadError(f"a squeezed part has the unknown flag {flag}")
-    if len(data) != size:
-        raise PayloadError(f"a squeezed part holds {len(data)} bytes, not the {size} of its outline")
-    planes = _as_tensor(data).view(like.element_size(), -1)
-    return planes.t().contiguous().view(-1).view(like.dtype).view(like.shape).to(part.device)
-
-
-def _as_tensor(data: bytes) -> Tensor:
-    return torch.from_numpy(np.frombuffer(data, dtype=np.uint8).copy())
+    data, width, count = part.cpu().numpy().tobytes(), like.element_size(), like.numel()
+    flag, used = data[0], 1
+    if flag == STORED:
+        raw, used = np.frombuffer(data, np.uint8, offset=1), len(data)
+    elif flag == PLANES:
+        planes = []
+        for _ in range(width):
+            plane, more = expand(data[used:], count, np.uint8)
+            planes.append(plane)
+            used += more
+        raw = np.ascontiguousarray(np.array(planes).T).reshape(-1)
+    elif flag == WHOLE and width == 2:
+        symbols, more = expand(data[used:], count, np.uint16)
+        raw, used = symbols.view(np.uint8), used + more
+    else:
+        raise PayloadError(f"a squeezed part of elements of {width} bytes has the unknown flag {flag}")
+    if used != len(data) or raw.nbytes != count * width:
+        raise PayloadError(f"a squeezed part of {len(data)} bytes does not hold the {count * width} of its outline")
+    whole = torch.empty(count, dtype=like.dtype)
+    whole.view(torch.uint8).numpy()[:] = raw
+    return whole.view(like.shape).to(part.device)

@@ -5,6 +5,7 @@ from .after import After
 from .average import Average, as_reducer
 from .choose import Choose, When
 from .feedback import Feedback
+from .matched import Matched
 from .momentum import Momentum
 from .power_iteration import PowerIteration
 from .power_sgd import PowerSGD
@@ -17,6 +18,7 @@ __all__ = [
     "Average",
     "Choose",
     "Feedback",
+    "Matched",
     "Momentum",
     "PowerIteration",
     "PowerSGD",

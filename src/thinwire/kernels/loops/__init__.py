@@ -9,6 +9,7 @@ from .bins import add_and_reach, told
 from .coded import add_coded, add_rest_of_coded, write_coded
 from .huffman import read_huffman12, read_huffman16, write_huffman12, write_huffman16
 from .indices import counted, gaps_of, join_gaps, join_positions, mark, mark_gaps, marked, pack
+from .look_up import looked_up, ranked
 from .low_rank import add_rest, dots, product, renewed, sums
 from .quantise import quantise, scales
 from .rans import read_rans14, read_rans16, write_rans14, write_rans16
@@ -45,6 +46,7 @@ __all__ = [
     "join_positions",
     "keep",
     "keep_among",
+    "looked_up",
     "magnitudes",
     "mark",
     "mark_gaps",
@@ -52,6 +54,7 @@ __all__ = [
     "pack",
     "product",
     "quantise",
+    "ranked",
     "read_huffman12",
     "read_huffman16",
     "read_rans14",

@@ -1,0 +1,118 @@
+"""A row of symbols as a block of bytes: which model and coder, the model's parameters, and the code; or as they are."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..core import PayloadError
+from ..kernels.frequencies import counted, scaled
+from .coders import Coder, Huffman, Rans, Symbols
+from .gen_norm import GenNorm
+from .histogram import Histogram
+from .model import Integers, Model
+
+STORED = 0
+CODERS: dict[int, Coder] = {coder.code: coder for coder in (Huffman(), Rans())}
+MODELS: dict[int, type[Model]] = {model.code: model for model in (GenNorm, Histogram)}
+PER_KIND = 0.72  # bits by which symbols that occur by chance seem to take too few, for each kind of them
+SMALLEST = 16  # bytes, that parameters alone would take
+FLAT = 0.995  # of what symbols take as they are: with less to gain, nothing is tried
+NEAR = 0.03  # of the bytes by which a law from moments may be worse than a table, and yet be worth a better fit
+WORTH = 0.02  # of the bytes, that rANS must save to be taken where nothing is said, as it takes longer
+WIDEST = 256  # alphabets up to which a law is fitted by likelihood where nothing is said
+
+
+class Plan(NamedTuple):
+    """How symbols could be written, and in how many bytes, about."""
+
+    nbytes: float
+    model: Model
+    coder: Coder
+    told: bytes
+    frequencies: Integers
+
+
+def squeeze(symbols: Symbols, model: Model | None, coder: Coder | None) -> bytes:
+    """The block that says these symbols; never longer than they are by more than a byte."""
+    stored = bytes([STORED]) + symbols.tobytes()
+    plan = _plan(symbols, model, coder) if symbols.nbytes > SMALLEST else None
+    if plan is None or plan.nbytes >= symbols.nbytes:
+        return stored
+    head = bytes([plan.model.code << 4 | plan.coder.code])
+    block = head + plan.told + plan.coder.encode(symbols, plan.frequencies).tobytes()
+    return block if len(block) < len(stored) else stored
+
+
+def expand(block: bytes, count: int, dtype: type[Any]) -> tuple[Symbols, int]:
+    """So many symbols, and how many bytes of the block they took; or a PayloadError."""
+    if not block:
+        raise PayloadError("a squeezed part is cut off")
+    if block[0] == STORED:
+        size = count * np.dtype(dtype).itemsize
+        if len(block) < 1 + size:
+            raise PayloadError(f"{len(block) - 1} bytes cannot be {count} symbols as they are")
+        return np.frombuffer(block, dtype, count, 1), 1 + size
+    model, coder = MODELS.get(block[0] >> 4), CODERS.get(block[0] & 15)
+    if model is None or coder is None:
+        raise PayloadError(f"a squeezed part has the unknown head {block[0]:#04x}")
+    alphabet = _alphabet(dtype)
+    weights, used = model.weights(block[1:], alphabet)
+    frequencies = scaled(weights)
+    data = np.frombuffer(block, np.uint8, offset=1 + used)
+    symbols, more = coder.decode(data, count, frequencies, dtype)
+    return symbols, 1 + used + more
+
+
+def _plan(symbols: Symbols, model: Model | None, coder: Coder | None) -> Plan | None:
+    alphabet = _alphabet(symbols.dtype.type)
+    step = _step(len(symbols), model)
+    counts = counted(symbols if step == 1 else np.ascontiguousarray(symbols[::step]), alphabet)
+    if step * (least_bits(counts) + PER_KIND * np.count_nonzero(counts)) >= 8 * symbols.nbytes * FLAT:
+        return None
+    plans = _plans(model, counts, coder) if model else _plans(Histogram(), counts, coder)
+    if not model:
+        by_law = _plans(GenNorm("moments"), counts, coder)
+        if by_law and _least(by_law).nbytes < _least(plans).nbytes * (1 + NEAR) and alphabet <= WIDEST:
+            by_law += _plans(GenNorm(), counts, coder)  # which may be the best
+        plans += by_law
+    if not plans:
+        return None
+    best, fast = _least(plans), [plan for plan in plans if isinstance(plan.coder, Huffman)]
+    if fast and _least(fast).nbytes * (1 - WORTH) <= best.nbytes:
+        best = _least(fast)
+    return best._replace(nbytes=step * best.nbytes)
+
+
+def _least(plans: list[Plan]) -> Plan:
+    return min(plans, key=lambda plan: plan.nbytes)
+
+
+def _plans(model: Model, counts: Integers, coder: Coder | None) -> list[Plan]:
+    told = model.fit(counts)
+    if told is None:
+        return []
+    frequencies = _frequencies(model, told, len(counts))
+    return [
+        Plan(1 + len(told) + one.bits(counts, frequencies) / 8, model, one, told, frequencies)
+        for one in ([coder] if coder else CODERS.values())
+    ]
+
+
+def _frequencies(model: Model, told: bytes, alphabet: int) -> Integers:
+    return scaled(model.weights(told, alphabet)[0])
+
+
+def _step(count: int, model: Model | None) -> int:
+    """At what distance symbols are looked at; odd, as what is packed repeats at even ones."""
+    sample = model.sample if isinstance(model, GenNorm) else None
+    return 1 if sample is None else max(1, count // sample) | 1
+
+
+def _alphabet(dtype: type[Any]) -> int:
+    return int(2 ** (8 * np.dtype(dtype).itemsize))
+
+
+def least_bits(counts: Integers) -> float:
+    """What symbols that are there so often take at least, if nothing else is known of them: their entropy."""
+    often = counts[counts > 0]
+    return float(often @ (np.log2(often.sum()) - np.log2(often))) if len(often) else 0.0

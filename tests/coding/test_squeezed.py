@@ -1,0 +1,123 @@
+"""Blocks: exact for whatever symbols there are, near what is possible, and safe whatever comes from the wire."""
+
+import numpy as np
+import pytest
+
+from thinwire import GenNorm, Histogram, Huffman, Laplace, Normal, PayloadError, Rans
+from thinwire.coding import Coder, Model
+from thinwire.coding.squeezed import STORED, expand, least_bits, squeeze
+
+from .symbols import entries, floats, integers
+
+MODELS = [None, Histogram(), GenNorm(), GenNorm("moments", sample=500), Normal(), Laplace()]
+CODERS = [None, Huffman(), Rans()]
+
+
+def check(symbols: np.ndarray, model: Model | None = None, coder: Coder | None = None) -> bytes:
+    block = squeeze(symbols, model, coder)
+    assert len(block) <= symbols.nbytes + 1
+    found, used = expand(block + b"what follows", len(symbols), symbols.dtype.type)
+    assert used == len(block)
+    assert found.dtype == symbols.dtype
+    assert np.array_equal(found, symbols)
+    return block
+
+
+@pytest.mark.parametrize("coder", CODERS, ids=repr)
+@pytest.mark.parametrize("model", MODELS, ids=repr)
+@pytest.mark.parametrize("size", [0, 1, 2, 17, 1000, 70_000])
+def test_symbols_come_back_exactly(size: int, model: Model | None, coder: Coder | None) -> None:
+    chance = np.random.default_rng(size)
+    for symbols in (
+        integers(entries(0.7, size), 8, 10),
+        integers(entries(1.0, size), 4, 1),
+        floats(entries(0.5, size) / 100, "fp8-152"),
+        floats(entries(1.0, size) * 0.6, "fp4-121"),
+        np.full(size, 77, np.uint8),
+        chance.integers(0, 256, size).astype(np.uint8),
+        (chance.random(size) < 0.001).astype(np.uint8),
+    ):
+        check(symbols, model, coder)
+
+
+@pytest.mark.parametrize("coder", CODERS, ids=repr)
+@pytest.mark.parametrize("alphabet", [2, 3, 16, 255, 256, 257, 4096, 65_536])
+def test_every_alphabet_comes_back_exactly(alphabet: int, coder: Coder | None) -> None:
+    chance = np.random.default_rng(alphabet)
+    dtype = np.uint8 if alphabet <= 256 else np.uint16
+    for size in (1, 100, 30_000):
+        for symbols in (chance.integers(0, alphabet, size), (alphabet * chance.random(size) ** 8).astype(np.int64)):
+            check(symbols.astype(dtype), None, coder)
+            check(symbols.astype(dtype), Histogram(), coder)
+
+
+@pytest.mark.parametrize(("bits", "scale", "over"), [(8, 6.0, 0.016), (4, 0.5, 0.012)])
+@pytest.mark.parametrize("model", [Histogram(), GenNorm()], ids=repr)
+def test_huffmans_code_is_near_the_entropy_and_rans_nearer(bits: int, scale: float, over: float, model: Model) -> None:
+    symbols = integers(entries(0.7, 400_000), bits, scale)
+    least = least_bits(np.bincount(symbols, minlength=256)) / 8
+    by_huffman, by_rans = (len(check(symbols, model, coder)) for coder in (Huffman(), Rans()))
+    assert least <= by_rans < by_huffman
+    assert by_huffman <= (1 + over) * least
+    assert by_rans <= (1.01 if bits == 8 else 1.005) * least
+
+
+def test_the_shortest_is_taken_where_nothing_is_said() -> None:
+    """A law has no table, so it is for few symbols; a table is exact, so it is for many that follow no law."""
+    few = integers(entries(1.0, 600), 8, 10)
+    two_heaps = np.concatenate([integers(entries(1.0, 50_000), 8, 2), integers(entries(1.0, 50_000), 8, 2) + 60])
+    for symbols, best in ((few, GenNorm()), (two_heaps, Histogram())):
+        block = check(symbols)
+        assert block[0] >> 4 == best.code
+        for model in (Histogram(), GenNorm(), Normal(), Laplace()):
+            assert len(block) <= 1.02 * len(squeeze(symbols, model, None)) + 2
+    noise = np.random.default_rng(0).integers(0, 256, 5000).astype(np.uint8)
+    assert check(noise)[0] == STORED
+
+
+def test_rans_is_taken_where_huffmans_whole_bits_are_too_many() -> None:
+    rare = (np.random.default_rng(0).random(50_000) < 0.02).astype(np.uint8)
+    assert check(rare)[0] & 15 == Rans().code
+    assert len(check(rare)) < 0.2 * len(check(rare, coder=Huffman()))
+    usual = integers(entries(1.0, 50_000), 8, 10)
+    assert check(usual)[0] & 15 == Huffman().code
+
+
+def test_one_symbol_takes_hardly_a_byte() -> None:
+    for coder in (Huffman(), Rans()):
+        assert len(check(np.full(100_000, 200, np.uint8), Histogram(), coder)) < 100
+
+
+@pytest.mark.parametrize("coder", [Huffman(), Rans()], ids=repr)
+@pytest.mark.parametrize("model", [Histogram(), GenNorm()], ids=repr)
+def test_damage_is_refused_or_gives_as_many_symbols(model: Model, coder: Coder) -> None:
+    damaged_blocks(model, coder, 400)
+
+
+def damaged_blocks(model: Model, coder: Coder, times: int) -> None:
+    chance = np.random.default_rng(times)
+    symbols = integers(entries(1.0, 3000), 8, 6)
+    block = squeeze(symbols, model, coder)
+    assert block[0] != STORED
+    refused = 0
+    for _ in range(times):
+        damaged = bytearray(block)
+        for _ in range(chance.integers(1, 5)):
+            damaged[int(chance.random() ** 3 * len(damaged))] = chance.integers(256)
+        if chance.random() < 0.3:
+            damaged = damaged[: chance.integers(len(damaged) + 1)]
+        count = len(symbols) if chance.random() < 0.8 else int(chance.integers(0, 10_000))
+        try:
+            found, used = expand(bytes(damaged), count, np.uint8)
+        except PayloadError:
+            refused += 1
+        else:
+            assert (found.shape, found.dtype) == ((count,), np.uint8)
+            assert used <= len(damaged)
+    assert refused > times / 4
+
+
+@pytest.mark.parametrize("block", [b"", b"\x01", b"\x30abc", b"\x23abc", b"\x11\x00"])
+def test_heads_that_are_unknown_or_cut_off_are_refused(block: bytes) -> None:
+    with pytest.raises(PayloadError):
+        expand(block, 3, np.uint8)
