@@ -228,20 +228,6 @@ def test_ternary_takes_no_negative_threshold(threshold: float) -> None:
         Ternary(threshold)
 
 
-# --- Entropy
-
-
-def test_entropy_squeezes_what_repeats_and_stores_what_does_not() -> None:
-    assert payload.encode(torch.ones(10_000), Entropy(), 3).numel() < 200
-    noise_ = torch.randint(0, 256, (40_000,), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
-    incompressible = noise_.view(torch.float32)
-    assert payload.encode(incompressible, Entropy(), 3).numel() <= 40_000 + 40
-
-
-def test_entropy_gains_on_numbers_of_similar_size() -> None:
-    assert payload.encode(random(10_000), Entropy(), 3).numel() < 0.95 * 40_000
-
-
 # --- Chain
 
 

@@ -17,6 +17,7 @@ MODELS: dict[int, type[Model]] = {model.code: model for model in (GenNorm, Histo
 PER_KIND = 0.72  # bits by which symbols that occur by chance seem to take too few, for each kind of them
 SMALLEST = 16  # bytes, that parameters alone would take
 FLAT = 0.995  # of what symbols take as they are: with less to gain, nothing is tried
+SLIGHT = 0.001  # of the bytes: no law is looked for where a table takes less
 NEAR = 0.03  # of the bytes by which a law from moments may be worse than a table, and yet be worth a better fit
 WORTH = 0.02  # of the bytes, that rANS must save to be taken where nothing is said, as it takes longer
 WIDEST = 256  # alphabets up to which a law is fitted by likelihood where nothing is said
@@ -70,7 +71,7 @@ def _plan(symbols: Symbols, model: Model | None, coder: Coder | None) -> Plan | 
     if step * (least_bits(counts) + PER_KIND * np.count_nonzero(counts)) >= 8 * symbols.nbytes * FLAT:
         return None
     plans = _plans(model, counts, coder) if model else _plans(Histogram(), counts, coder)
-    if not model:
+    if not model and _table_matters(plans):
         by_law = _plans(GenNorm("moments"), counts, coder)
         if by_law and _least(by_law).nbytes < _least(plans).nbytes * (1 + NEAR) and alphabet <= WIDEST:
             by_law += _plans(GenNorm(), counts, coder)  # which may be the best
@@ -81,6 +82,11 @@ def _plan(symbols: Symbols, model: Model | None, coder: Coder | None) -> Plan | 
     if fast and _least(fast).nbytes * (1 - WORTH) <= best.nbytes:
         best = _least(fast)
     return best._replace(nbytes=step * best.nbytes)
+
+
+def _table_matters(plans: list[Plan]) -> bool:
+    """Whether a table takes so much that a law, which has none, could be shorter by more than nothing."""
+    return not plans or len(plans[0].told) > SLIGHT * _least(plans).nbytes
 
 
 def _least(plans: list[Plan]) -> Plan:
