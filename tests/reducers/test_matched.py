@@ -90,7 +90,7 @@ def test_settings_that_cannot_be_are_named(make, said: str) -> None:  # type: ig
 
 
 def test_co3_finds_the_least_of_a_bowl() -> None:
-    """Gradient descent on |w - goal|^2, where each rank has another goal: gradients of ranks do not vanish at the end."""
+    """Gradient descent on |w - goal|^2, where each rank has another goal, so that its gradients do not vanish."""
     goals = by_rank(4, 40, 50)
     best = torch.stack(goals).mean(0)
     method = METHODS["co3"].reducer
