@@ -23,10 +23,13 @@ from .frequencies import (
     Symbols,
     bits_by,
     checked,
+    in_own_kind,
     kind_of,
     lengths,
     only_symbol,
+    own_kind,
     same_symbols,
+    span,
 )
 from .scratch import scratch
 from .threads import spread
@@ -46,10 +49,10 @@ class Code(NamedTuple):
 def encode(symbols: Symbols, frequencies: Integers) -> NDArray[np.uint8]:
     """The symbols in as few bits as their frequencies allow for; a ValueError if one is not among them."""
     known, only = checked(frequencies), only_symbol(frequencies)
-    symbols = np.ascontiguousarray(symbols)
+    symbols = in_own_kind(symbols, len(frequencies))
     if only is not None:
         return same_symbols(symbols, only)
-    code, written = _code(known), _written(known, symbols.itemsize)
+    code, written = _code(known), _written(known)
     counts = _counts(len(symbols))
     sizes = np.empty(len(counts), np.uint16)
     room = -(-int(counts.max(initial=0)) * code.limit // 8) + SPARE
@@ -91,7 +94,7 @@ def decode(data: NDArray[np.uint8], count: int, frequencies: Integers, dtype: DT
     if used > len(data):
         raise PayloadError(f"{len(data)} bytes cannot hold streams of {used}")
     starts, ends = stops - sizes, np.empty(number, np.int64)
-    out = np.empty(count, kind)
+    out = np.empty(count, own_kind(len(frequencies)))
     loops = loops_or_none()
 
     def read(start: int, stop: int) -> None:
@@ -107,7 +110,7 @@ def decode(data: NDArray[np.uint8], count: int, frequencies: Integers, dtype: DT
         # A stream ends where it should, with nothing in the rest of its last byte.
         if (-(-ends // 8) != stops).any() or (data[stops - 1] >> (ends - 1 & 7) >> 1).any():
             raise PayloadError("streams are longer or shorter than what is in them")
-    return out, used
+    return out.astype(kind, copy=False), used
 
 
 def bits(counts: Integers, frequencies: Integers) -> int:
@@ -147,12 +150,11 @@ def _code(frequencies: bytes) -> Code:
 
 
 @lru_cache(maxsize=8)
-def _written(frequencies: bytes, itemsize: int) -> NDArray[np.uint64]:
-    """For every number that such a symbol may be: its code at the top, and the code's length at the bottom."""
+def _written(frequencies: bytes) -> NDArray[np.uint64]:
+    """For every number that a symbol may be: its code at the top, and the code's length at the bottom."""
     code = _code(frequencies)
-    written = np.full(1 << 8 * itemsize, MISSING)
+    written = np.full(span(len(code.lengths)), MISSING)
     there = code.lengths.nonzero()[0]
-    there = there[there < len(written)]
     long = code.lengths[there].astype(np.uint64)
     written[there] = code.reversed[there] << np.uint64(64) - long | long
     return written
