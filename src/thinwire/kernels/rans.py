@@ -39,6 +39,7 @@ from .threads import spread
 CHUNK, STATES, CUT = 2**17, 8, 1024  # symbols of a chunk, states of one, and how many symbols it takes for these
 FIRST = 2**16  # what a state is at first
 LOW = 2**16 - 1
+WRITTEN = np.dtype([("times", "<u8"), ("full", "<u4"), ("start", "<u2"), ("short", "<u2")])
 
 
 class Shares(NamedTuple):
@@ -46,7 +47,7 @@ class Shares(NamedTuple):
     sizes: Integers
     starts: Integers
     slots: Symbols  # whose share each part of the whole is
-    both: NDArray[np.uint32]  # sizes, and above 16 bits starts
+    read: NDArray[np.uint8]  # what the loop needs to read a symbol
 
 
 def encode(symbols: Symbols, frequencies: Integers) -> NDArray[np.uint8]:
@@ -116,7 +117,7 @@ def decode(data: NDArray[np.uint8], count: int, frequencies: Integers, dtype: DT
         for k in range(first, last):
             some = out[k * CHUNK : min((k + 1) * CHUNK, stop)]
             loop = loops.read_rans14 if shares.bits == 14 else loops.read_rans16
-            ends[k] = loop(data, starts[k], states[k, : _states(len(some))], shares.slots, shares.both, some)
+            ends[k] = loop(data, starts[k], states[k, : _states(len(some))], shares.slots, shares.read, some)
 
     if number:
         spread(read, count, CHUNK)
@@ -142,23 +143,23 @@ def _shares(frequencies: bytes) -> Shares:
     sizes = np.frombuffer(frequencies, np.int64)
     starts = np.cumsum(sizes) - sizes
     slots: Symbols = np.repeat(np.arange(len(sizes)), sizes).astype(own_kind(len(sizes)))
-    both = np.zeros(span(len(sizes)), np.uint32)
-    both[: len(sizes)] = starts << 16 & 0xFFFF0000 | sizes & LOW
-    return Shares(share_bits(len(sizes)), sizes, starts, slots, both)
+    read = np.zeros((span(len(sizes)), 2), np.uint16)
+    read[: len(sizes)] = np.column_stack([sizes, starts]) & LOW
+    return Shares(share_bits(len(sizes)), sizes, starts, slots, read.reshape(-1).view(np.uint8))
 
 
 @lru_cache(maxsize=8)
-def _written(frequencies: bytes) -> NDArray[np.uint64]:
-    """For every number that a symbol may be, what the loop needs to write it."""
-    shares = _shares(frequencies)
-    written = np.zeros((span(len(shares.sizes)), 2), np.uint64)
-    written[:, 1] = 1 << 32  # without a share
-    there = shares.sizes.nonzero()[0]
-    sizes, whole = shares.sizes[there], 1 << shares.bits
-    written[there, 0] = -(-(1 << 32 + shares.bits) // sizes)
-    full = (sizes << 32 - shares.bits).astype(np.uint64) << np.uint64(32)
-    written[there, 1] = full | (whole - sizes << 16 | shares.starts[there]).astype(np.uint64)
-    return written.reshape(-1)
+def _written(frequencies: bytes) -> NDArray[np.uint8]:
+    """What the loop needs to write a symbol, for every number that one may be."""
+    bits, sizes, starts, *_ = _shares(frequencies)
+    there = sizes.nonzero()[0]
+    written = np.zeros(span(len(sizes)), WRITTEN)
+    written["full"] = 1
+    written["times"][there] = -(-(1 << 32 + bits) // sizes[there])
+    written["full"][there] = sizes[there] << 32 - bits
+    written["start"][there] = starts[there]
+    written["short"][there] = (1 << bits) - sizes[there]
+    return written.view(np.uint8)
 
 
 def _write(symbols: Symbols, shares: Shares, states: NDArray[np.uint64]) -> tuple[list[int], NDArray[np.uint8]]:
