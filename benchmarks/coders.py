@@ -28,7 +28,7 @@ CODERS = {"Huffman": huffman, "rANS": rans}
 Bytes = NDArray[np.uint8]
 
 
-def run(repeats: int = 15) -> list[Row]:
+def run(repeats: int = 25) -> list[Row]:
     rows = []
     for bits in SCALES:
         codes = drawn(bits)

@@ -26,24 +26,29 @@ def share_bits(alphabet: int) -> int:
     return 14 if alphabet <= NARROW else 16
 
 
+def span(alphabet: int) -> int:
+    """How many numbers there are of the type that symbols have, so that no index is beyond a table."""
+    return NARROW if alphabet <= NARROW else 2**16
+
+
 def counted(symbols: Symbols, alphabet: int) -> Integers:
     """How often each symbol of the alphabet is there."""
     symbols = np.ascontiguousarray(symbols)
     loops = loops_or_none()
-    span = 1 << 8 * symbols.itemsize
-    rows = ROWS if span <= NARROW else 1
+    kinds = 1 << 8 * symbols.itemsize
+    rows = ROWS if kinds <= NARROW else 1
 
     def count(start: int, stop: int) -> Integers:
         if loops is None:
-            return np.bincount(symbols[start:stop], minlength=span).astype(np.int64, copy=False)
-        counts = np.zeros((rows, span), np.int64)
+            return np.bincount(symbols[start:stop], minlength=kinds).astype(np.int64, copy=False)
+        counts = np.zeros((rows, kinds), np.int64)
         loops.count_symbols(symbols[start:stop], *(counts[row % rows] for row in range(ROWS)))
         return np.asarray(counts.sum(0))
 
-    counts = sum(spread(count, len(symbols)), np.zeros(span, np.int64))
+    counts = sum(spread(count, len(symbols)), np.zeros(kinds, np.int64))
     if counts[alphabet:].any():
         raise ValueError(f"symbol {int(counts.nonzero()[0][-1])} is beyond an alphabet of {alphabet}")
-    return np.pad(counts, (0, max(0, alphabet - span)))[:alphabet]
+    return np.pad(counts, (0, max(0, alphabet - kinds)))[:alphabet]
 
 
 def scaled(weights: Integers) -> Integers:
@@ -144,10 +149,23 @@ def same_symbols(symbols: Symbols, only: int) -> NDArray[np.uint8]:
     return np.empty(0, np.uint8)
 
 
+def own_kind(alphabet: int) -> type[np.uint8] | type[np.uint16]:
+    """The type of symbols that loops take."""
+    return np.uint8 if alphabet <= NARROW else np.uint16
+
+
+def in_own_kind(symbols: Symbols, alphabet: int) -> Symbols:
+    """The symbols in a row and in the type that loops take."""
+    kind = own_kind(alphabet)
+    if symbols.itemsize > kind(0).itemsize and (symbols >= alphabet).any():
+        raise ValueError(UNKNOWN)
+    return np.ascontiguousarray(symbols, kind)
+
+
 def kind_of(dtype: DTypeLike, alphabet: int) -> np.dtype[Any]:
     """The type that symbols are decoded to, if they fit."""
     kind = np.dtype(dtype)
-    if kind not in (np.uint8, np.uint16) or alphabet > 1 << 8 * kind.itemsize:
+    if kind not in (np.uint8, np.uint16) or kind.itemsize < own_kind(alphabet)(0).itemsize:
         raise ValueError(f"symbols of {alphabet} kinds do not come as {kind}")
     return kind
 

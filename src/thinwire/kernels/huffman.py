@@ -23,10 +23,13 @@ from .frequencies import (
     Symbols,
     bits_by,
     checked,
+    in_own_kind,
     kind_of,
     lengths,
     only_symbol,
+    own_kind,
     same_symbols,
+    span,
 )
 from .scratch import scratch
 from .threads import spread
@@ -40,16 +43,17 @@ class Code(NamedTuple):
     limit: int  # bits of the longest code there may be
     lengths: Integers
     reversed: NDArray[np.uint64]  # the codes, their highest bit lowest
-    look: NDArray[np.uint16 | np.uint32]  # by the next bits: the length of a code, and above 8 bits its symbol
+    single: NDArray[np.uint32]  # by the next bits: the length of a code, the bytes of its symbol (<< 8), and it (<< 16)
+    look: NDArray[np.uint32]  # the same, but of two codes where both are told by these bits and their symbols are bytes
 
 
 def encode(symbols: Symbols, frequencies: Integers) -> NDArray[np.uint8]:
     """The symbols in as few bits as their frequencies allow for; a ValueError if one is not among them."""
     known, only = checked(frequencies), only_symbol(frequencies)
-    symbols = np.ascontiguousarray(symbols)
+    symbols = in_own_kind(symbols, len(frequencies))
     if only is not None:
         return same_symbols(symbols, only)
-    code, written = _code(known), _written(known, symbols.itemsize)
+    code, written = _code(known), _written(known)
     counts = _counts(len(symbols))
     sizes = np.empty(len(counts), np.uint16)
     room = -(-int(counts.max(initial=0)) * code.limit // 8) + SPARE
@@ -91,8 +95,8 @@ def decode(data: NDArray[np.uint8], count: int, frequencies: Integers, dtype: DT
     if used > len(data):
         raise PayloadError(f"{len(data)} bytes cannot hold streams of {used}")
     starts, ends = stops - sizes, np.empty(number, np.int64)
-    out = np.empty(count, kind)
-    loops = loops_or_none()
+    out = np.empty(count, own_kind(len(frequencies)))
+    bytes_of, loops = counts * out.itemsize, loops_or_none()
 
     def read(start: int, stop: int) -> None:
         of = _streams(start, stop)
@@ -100,14 +104,14 @@ def decode(data: NDArray[np.uint8], count: int, frequencies: Integers, dtype: DT
             ends[of] = _read(data, starts[of], counts[of], code, out[start:stop])
         else:
             loop = loops.read_huffman12 if code.limit == 12 else loops.read_huffman16
-            loop(data, starts[of], counts[of], code.look, out[start:stop], ends[of])
+            loop(data, starts[of], bytes_of[of], code.look, code.single, out[start:stop].view(np.uint8), ends[of])
 
     if number:
         spread(read, count, CHUNK)
         # A stream ends where it should, with nothing in the rest of its last byte.
         if (-(-ends // 8) != stops).any() or (data[stops - 1] >> (ends - 1 & 7) >> 1).any():
             raise PayloadError("streams are longer or shorter than what is in them")
-    return out, used
+    return out.astype(kind, copy=False), used
 
 
 def bits(counts: Integers, frequencies: Integers) -> int:
@@ -137,22 +141,29 @@ def _code(frequencies: bytes) -> Code:
     order = there[np.argsort(long[there], kind="stable")]
     room = 1 << limit - long[order]  # how many of the longest codes would begin like it
     if int(room.sum()) != 1 << limit:
-        return Code(limit, long, np.zeros(len(given), np.uint64), np.zeros(0, np.uint16))  # only one symbol
+        return Code(limit, long, np.zeros(len(given), np.uint64), *[np.zeros(0, np.uint32)] * 2)  # only one symbol
     turned = _turned(limit)
     codes = np.zeros(len(given), np.uint64)
     codes[order] = turned[np.cumsum(room) - room]
-    kind = np.uint16 if len(given) <= NARROW else np.uint32
-    look = np.repeat((order << 8 | long[order]).astype(kind), room)[turned]
-    return Code(limit, long, codes, look)
+    size = own_kind(len(given))(0).itemsize
+    single = np.repeat((order << 16 | size << 8 | long[order]).astype(np.uint32), room)[turned]
+    return Code(limit, long, codes, single, _doubled(single, limit) if size == 1 else single)
+
+
+def _doubled(single: NDArray[np.uint32], limit: int) -> NDArray[np.uint32]:
+    """With a second symbol, where bits that are left tell one."""
+    long = single & 0xFF
+    then = single[np.arange(len(single)) >> long]
+    both = long + (then & 0xFF)
+    return np.where(both <= limit, then >> 16 << 24 | single & 0xFF0000 | 2 << 8 | both, single).astype(np.uint32)
 
 
 @lru_cache(maxsize=8)
-def _written(frequencies: bytes, itemsize: int) -> NDArray[np.uint64]:
-    """For every number that such a symbol may be: its code at the top, and the code's length at the bottom."""
+def _written(frequencies: bytes) -> NDArray[np.uint64]:
+    """For every number that a symbol may be: its code at the top, and the code's length at the bottom."""
     code = _code(frequencies)
-    written = np.full(1 << 8 * itemsize, MISSING)
+    written = np.full(span(len(code.lengths)), MISSING)
     there = code.lengths.nonzero()[0]
-    there = there[there < len(written)]
     long = code.lengths[there].astype(np.uint64)
     written[there] = code.reversed[there] << np.uint64(64) - long | long
     return written
@@ -198,11 +209,11 @@ def _read(data: NDArray[np.uint8], starts: Integers, counts: Integers, code: Cod
     padded = np.concatenate([data, np.zeros(3, np.uint8)]).astype(np.uint32)
     words = padded[:-2] | padded[1:-1] << 8 | padded[2:] << 16  # from every byte on, and one beyond the last
     places, mask, most, fewest = 8 * starts, (1 << code.limit) - 1, int(counts.max()), int(counts.min())
-    found = np.empty((most, len(counts)), code.look.dtype)
+    found = np.empty((most, len(counts)), np.uint32)
     for i in range(most):
         at = np.minimum(places >> 3, len(data))
-        found[i] = code.look[words[at] >> (places & 7) & mask]
+        found[i] = code.single[words[at] >> (places & 7) & mask]
         steps = found[i] & 0xFF
         places += steps if i < fewest else steps * (i < counts)
-    np.copyto(out, np.concatenate([found[:n, k] >> 8 for k, n in enumerate(counts)]), casting="unsafe")
+    np.copyto(out, np.concatenate([found[:n, k] >> 16 for k, n in enumerate(counts)]), casting="unsafe")
     return places

@@ -25,10 +25,13 @@ from .frequencies import (
     Symbols,
     bits_by,
     checked,
+    in_own_kind,
     kind_of,
     only_symbol,
+    own_kind,
     same_symbols,
     share_bits,
+    span,
 )
 from .scratch import scratch
 from .threads import spread
@@ -36,6 +39,7 @@ from .threads import spread
 CHUNK, STATES, CUT = 2**17, 8, 1024  # symbols of a chunk, states of one, and how many symbols it takes for these
 FIRST = 2**16  # what a state is at first
 LOW = 2**16 - 1
+WRITTEN = np.dtype([("times", "<u8"), ("full", "<u4"), ("start", "<u2"), ("short", "<u2")])
 
 
 class Shares(NamedTuple):
@@ -43,16 +47,16 @@ class Shares(NamedTuple):
     sizes: Integers
     starts: Integers
     slots: Symbols  # whose share each part of the whole is
-    both: NDArray[np.uint32]  # sizes, and above 16 bits starts
+    read: NDArray[np.uint8]  # what the loop needs to read a symbol
 
 
 def encode(symbols: Symbols, frequencies: Integers) -> NDArray[np.uint8]:
     """The symbols in as few bits as their frequencies allow for; a ValueError if one is not among them."""
     known, only = checked(frequencies), only_symbol(frequencies)
-    symbols = np.ascontiguousarray(symbols)
+    symbols = in_own_kind(symbols, len(frequencies))
     if only is not None:
         return same_symbols(symbols, only)
-    shares, written = _shares(known), _written(known, symbols.itemsize)
+    shares, written = _shares(known), _written(known)
     states = np.full((-(-len(symbols) // CHUNK), STATES), FIRST, np.uint64)
     loops = loops_or_none()
     room = 2 * CHUNK + 2
@@ -102,7 +106,7 @@ def decode(data: NDArray[np.uint8], count: int, frequencies: Integers, dtype: DT
     if used > len(data) or (words > sizes).any() or (states < FIRST).any():
         raise PayloadError(f"{len(data)} bytes cannot be the states and words of {count} symbols")
     starts, ends = stops - 2 * words, np.empty(number, np.int64)
-    out = np.empty(count, kind)
+    out = np.empty(count, own_kind(len(frequencies)))
     loops = loops_or_none()
 
     def read(start: int, stop: int) -> None:
@@ -113,13 +117,13 @@ def decode(data: NDArray[np.uint8], count: int, frequencies: Integers, dtype: DT
         for k in range(first, last):
             some = out[k * CHUNK : min((k + 1) * CHUNK, stop)]
             loop = loops.read_rans14 if shares.bits == 14 else loops.read_rans16
-            ends[k] = loop(data, starts[k], states[k, : _states(len(some))], shares.slots, shares.both, some)
+            ends[k] = loop(data, starts[k], states[k, : _states(len(some))], shares.slots, shares.read, some)
 
     if number:
         spread(read, count, CHUNK)
         if (ends != stops).any() or (states != FIRST).any():
             raise PayloadError("states and words do not end where they should")
-    return out, used
+    return out.astype(kind, copy=False), used
 
 
 def bits(counts: Integers, frequencies: Integers) -> int:
@@ -138,27 +142,24 @@ def _states(size: int) -> int:
 def _shares(frequencies: bytes) -> Shares:
     sizes = np.frombuffer(frequencies, np.int64)
     starts = np.cumsum(sizes) - sizes
-    narrow = share_bits(len(sizes)) < 16
-    names: Symbols = np.arange(len(sizes)).astype(np.uint8 if narrow else np.uint16)
-    slots = np.repeat(names, sizes)
-    both = np.zeros(1 << 8 * slots.itemsize, np.uint32)
-    both[: len(sizes)] = starts << 16 & 0xFFFF0000 | sizes & LOW
-    return Shares(share_bits(len(sizes)), sizes, starts, slots, both)
+    slots: Symbols = np.repeat(np.arange(len(sizes)), sizes).astype(own_kind(len(sizes)))
+    read = np.zeros((span(len(sizes)), 2), np.uint16)
+    read[: len(sizes)] = np.column_stack([sizes, starts]) & LOW
+    return Shares(share_bits(len(sizes)), sizes, starts, slots, read.reshape(-1).view(np.uint8))
 
 
 @lru_cache(maxsize=8)
-def _written(frequencies: bytes, itemsize: int) -> NDArray[np.uint64]:
-    """For every number that such a symbol may be, what the loop needs to write it."""
-    shares = _shares(frequencies)
-    written = np.zeros((1 << 8 * itemsize, 2), np.uint64)
-    written[:, 1] = 1 << 32  # without a share
-    there = shares.sizes.nonzero()[0]
-    there = there[there < len(written)]
-    sizes, whole = shares.sizes[there], 1 << shares.bits
-    written[there, 0] = -(-(1 << 32 + shares.bits) // sizes)
-    full = (sizes << 32 - shares.bits).astype(np.uint64) << np.uint64(32)
-    written[there, 1] = full | (whole - sizes << 16 | shares.starts[there]).astype(np.uint64)
-    return written.reshape(-1)
+def _written(frequencies: bytes) -> NDArray[np.uint8]:
+    """What the loop needs to write a symbol, for every number that one may be."""
+    bits, sizes, starts, *_ = _shares(frequencies)
+    there = sizes.nonzero()[0]
+    written = np.zeros(span(len(sizes)), WRITTEN)
+    written["full"] = 1
+    written["times"][there] = -(-(1 << 32 + bits) // sizes[there])
+    written["full"][there] = sizes[there] << 32 - bits
+    written["start"][there] = starts[there]
+    written["short"][there] = (1 << bits) - sizes[there]
+    return written.view(np.uint8)
 
 
 def _write(symbols: Symbols, shares: Shares, states: NDArray[np.uint64]) -> tuple[list[int], NDArray[np.uint8]]:

@@ -1,21 +1,21 @@
 """Huffman's code, written and read; the twins are in huffman.py above.
 
 Four streams are worked on in turns, as within one each code has to wait for where the last one ends. A code that is to
-be written has its bits at the top of 64 and its length at the bottom. A look-up for what was read gives a length in the
-lowest byte and a symbol above it.
+be written has its bits at the top of 64 and its length at the bottom. A look-up for what was read gives, from the
+lowest byte up, how many bits that is, how many bytes of symbols, and these: one or, of bytes and where both fit, two.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .jit import compiled, inlined
-from .words import load64, store64, zeros_above
+from .words import load64, store16, store64, zeros_above
 
 Bytes = NDArray[np.uint8]
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 Symbols = NDArray[np.uint8 | np.uint16]
-Look = NDArray[np.uint16 | np.uint32]
+Look = NDArray[np.uint32]
 Long = np.uint64
 
 ONE, SEVEN, EIGHT, MISSING = Long(1), Long(7), Long(8), Long(0xFF << 16)
@@ -130,17 +130,6 @@ def _word(data: Bytes, at: Long) -> Long:
     return word
 
 
-@compiled()
-def _read_one(data: Bytes, place: Long, look: Look, mask: Long, out: Symbols, i: Long, stop: Long) -> Long:
-    """Read symbols from i on, from a bit on; the bit where they end."""
-    while i < stop:
-        found = look[_word(data, place >> Long(3)) >> (place & SEVEN) & mask]
-        out[i] = found >> 8
-        place += Long(found) & BITS
-        i += ONE
-    return place
-
-
 @inlined
 def _filled(data: Bytes, at: Long, held: Long) -> tuple[Long, Long]:
     """The next bits to look at, of which there are 56 or more, and where they are from.
@@ -153,53 +142,94 @@ def _filled(data: Bytes, at: Long, held: Long) -> tuple[Long, Long]:
 
 
 @inlined
-def _took(held: Long, look: Look, mask: Long, out: Symbols, i: Long) -> Long:
-    """Read one symbol; what is held then."""
-    found = look[held & mask]
-    out[i] = found >> 8
-    return held >> (Long(found) & BITS)
+def _took(held: Long, look: Look, mask: Long, out: Bytes, i: Long) -> tuple[Long, Long]:
+    """Read what the next bits tell, one symbol or two; what is held then, and where to go on."""
+    found = Long(look[held & mask])
+    store16(out, i, found >> Long(16))
+    return held >> (found & BITS), i + (found >> EIGHT & LENGTH)
+
+
+@inlined
+def _rounds(data: Bytes, at: Long, room: Long) -> Long:
+    """How many groups can be read without looking where they end: each takes up to 6 bytes, and gives up to 8."""
+    size = Long(len(data))
+    if at + Long(16) > size:
+        return Long(0)
+    return min(room >> Long(3), (size - at - Long(16)) // Long(6))
+
+
+@compiled()
+def _read_one(
+    data: Bytes, at: Long, held: Long, look: Look, single: Look, mask: Long, step: Long, out: Bytes, i: Long, stop: Long
+) -> Long:
+    """Read symbols from i on, up to where they stop; the bit where they end."""
+    rounds = _rounds(data, at, stop - i)
+    while rounds > Long(0):
+        for _ in range(rounds):
+            at, held = _filled(data, at, held)
+            for _ in range(step):
+                held, i = _took(held, look, mask, out, i)
+        rounds = _rounds(data, at, stop - i)
+    place = (at << Long(3)) + zeros_above(held)
+    while i < stop:
+        found = Long(single[_word(data, place >> Long(3)) >> (place & SEVEN) & mask])
+        out[i] = found >> Long(16)
+        if found >> EIGHT & LENGTH == Long(2):
+            out[i + ONE] = found >> Long(24)
+        place += found & LENGTH
+        i += found >> EIGHT & LENGTH
+    return Long(place)
 
 
 @inlined
 def _read(
-    data: Bytes, starts: Integers, counts: Integers, look: Look, limit: Long, step: Long, out: Symbols, ends: Integers
+    data: Bytes,
+    starts: Integers,
+    counts: Integers,
+    look: Look,
+    single: Look,
+    limit: Long,
+    step: Long,
+    out: Bytes,
+    ends: Integers,
 ) -> None:
-    """Read streams of so many symbols that start at these bytes, and note at which bits of the data they end.
+    """Read streams that give so many bytes and start at these, and note at which bits of the data they end.
 
     Whether that is right is for others to see: what is read may be of the next stream, or zeros beyond the data.
     """
-    mask, size = (ONE << limit) - ONE, Long(len(data))
+    mask = (ONE << limit) - ONE
     first, k = Long(0), 0
     while k < len(counts):
         if k + 4 > len(counts):
             last = first + Long(counts[k])
-            ends[k] = _read_one(data, Long(starts[k]) << Long(3), look, mask, out, first, last)
+            ends[k] = _read_one(data, Long(starts[k]), TOP, look, single, mask, step, out, first, last)
             first = last
             k += 1
             continue
         n = Long(counts[k])
         i0, i1, i2, i3 = first, first + n, first + n + n, first + n + n + n
-        last = i3 + Long(counts[k + 3])
+        s0, s1, s2, s3 = i1, i2, i3, i3 + Long(counts[k + 3])
         p0, p1, p2, p3 = Long(starts[k]), Long(starts[k + 1]), Long(starts[k + 2]), Long(starts[k + 3])
         b0 = b1 = b2 = b3 = TOP
-        j = Long(0)
-        # A group takes at most 6 bytes, and 8 are looked at from there on.
-        while i3 + j + step <= last and max(max(p0, p1), max(p2, p3)) + Long(16) <= size:
-            p0, b0 = _filled(data, p0, b0)
-            p1, b1 = _filled(data, p1, b1)
-            p2, b2 = _filled(data, p2, b2)
-            p3, b3 = _filled(data, p3, b3)
-            for _ in range(step):
-                b0 = _took(b0, look, mask, out, i0 + j)
-                b1 = _took(b1, look, mask, out, i1 + j)
-                b2 = _took(b2, look, mask, out, i2 + j)
-                b3 = _took(b3, look, mask, out, i3 + j)
-                j += ONE
-        ends[k] = _read_one(data, (p0 << Long(3)) + zeros_above(b0), look, mask, out, i0 + j, i1)
-        ends[k + 1] = _read_one(data, (p1 << Long(3)) + zeros_above(b1), look, mask, out, i1 + j, i2)
-        ends[k + 2] = _read_one(data, (p2 << Long(3)) + zeros_above(b2), look, mask, out, i2 + j, i3)
-        ends[k + 3] = _read_one(data, (p3 << Long(3)) + zeros_above(b3), look, mask, out, i3 + j, last)
-        first = last
+        rounds = ONE
+        while rounds > Long(0):
+            farthest, room = max(max(p0, p1), max(p2, p3)), min(min(s0 - i0, s1 - i1), min(s2 - i2, s3 - i3))
+            rounds = _rounds(data, farthest, room)
+            for _ in range(rounds):
+                p0, b0 = _filled(data, p0, b0)
+                p1, b1 = _filled(data, p1, b1)
+                p2, b2 = _filled(data, p2, b2)
+                p3, b3 = _filled(data, p3, b3)
+                for _ in range(step):
+                    b0, i0 = _took(b0, look, mask, out, i0)
+                    b1, i1 = _took(b1, look, mask, out, i1)
+                    b2, i2 = _took(b2, look, mask, out, i2)
+                    b3, i3 = _took(b3, look, mask, out, i3)
+        ends[k] = _read_one(data, p0, b0, look, single, mask, step, out, i0, s0)
+        ends[k + 1] = _read_one(data, p1, b1, look, single, mask, step, out, i1, s1)
+        ends[k + 2] = _read_one(data, p2, b2, look, single, mask, step, out, i2, s2)
+        ends[k + 3] = _read_one(data, p3, b3, look, single, mask, step, out, i3, s3)
+        first = s3
         k += 4
 
 
@@ -221,10 +251,14 @@ def write_huffman16(
 
 
 @compiled()
-def read_huffman12(data: Bytes, starts: Integers, counts: Integers, look: Look, out: Symbols, ends: Integers) -> None:
-    _read(data, starts, counts, look, Long(12), Long(4), out, ends)
+def read_huffman12(
+    data: Bytes, starts: Integers, counts: Integers, look: Look, single: Look, out: Bytes, ends: Integers
+) -> None:
+    _read(data, starts, counts, look, single, Long(12), Long(4), out, ends)
 
 
 @compiled()
-def read_huffman16(data: Bytes, starts: Integers, counts: Integers, look: Look, out: Symbols, ends: Integers) -> None:
-    _read(data, starts, counts, look, Long(16), Long(3), out, ends)
+def read_huffman16(
+    data: Bytes, starts: Integers, counts: Integers, look: Look, single: Look, out: Bytes, ends: Integers
+) -> None:
+    _read(data, starts, counts, look, single, Long(16), Long(3), out, ends)

@@ -1,42 +1,43 @@
 """Symbols written into states and words, and read from them; the twins are in rans.py above.
 
-Eight states are worked on in turns, as each has to wait for itself. What a symbol needs to be written is two words of
-64 bits: 2**(32 + bits) divided by its share and rounded up, which is exact for every state that it is multiplied with;
-and from the lowest 16 bits up where its share starts, what its share is short of the whole, and from which state on a
-word is written first (32 bits, of which the lowest is set if the symbol has no share).
+Eight states are worked on in turns, as each has to wait for itself. There are hardly enough registers for them, so what
+is known of a symbol lies in bytes from which each number is fetched by itself.
+
+To write it, there are 16: 2**(32 + bits) divided by its share and rounded up, which for every state is exact enough
+(8); from which state on a word is written first, or 1 if it has no share (4); where its share starts (2), and how much
+that is short of the whole (2). To read it, there are 4: its share, and where that starts.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .jit import compiled, inlined
-from .words import load16, store16
+from .words import load16, load32, load64, store16
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 Symbols = NDArray[np.uint8 | np.uint16]
-Shares = NDArray[np.uint32]
 Long = np.uint64
 
 ONE, TWO, FOUR, EIGHT, SIXTEEN, HALF = Long(1), Long(2), Long(4), Long(8), Long(16), Long(32)
-LOW, LEAST = Long(0xFFFF), Long(1 << 16)
+LEAST = Long(1 << 16)
 
 
 @inlined
-def _put(
-    x: Long, at: Long, codes: Words, symbol: np.uint16, down: Long, out: Bytes, seen: Long
-) -> tuple[Long, Long, Long]:
+def _put(x: Long, at: Long, codes: Bytes, symbol: int, down: Long, out: Bytes, seen: Long) -> tuple[Long, Long, Long]:
     """The state that tells the symbol as well; if it would be too large, its lowest 16 bits are written out before."""
-    pair = Long(symbol) << ONE
-    times, code = codes[pair], codes[pair + ONE]
-    full = Long(x >= code >> HALF)
+    code = Long(symbol) << FOUR
+    most = load32(codes, code + EIGHT)
+    full = Long(x >= most)
     store16(out, at - TWO, x)
-    x >>= full << FOUR
-    return x + (code & LOW) + (x * times >> down) * (code >> SIXTEEN & LOW), at - (full << ONE), seen | code
+    x = x >> SIXTEEN if full else x
+    quotient = x * load64(codes, code) >> down
+    start, short = load16(codes, code + Long(12)), load16(codes, code + Long(14))
+    return x + start + quotient * short, at - (full << ONE), seen | most
 
 
 @inlined
-def _write(symbols: Symbols, codes: Words, bits: Long, states: Words, out: Bytes) -> np.int64:
+def _write(symbols: Symbols, codes: Bytes, bits: Long, states: Words, out: Bytes) -> np.int64:
     """Write the symbols, last to first, and the words from the end of `out` on; where they start, -1 if one cannot be.
 
     There is room for a word for each symbol, and one more.
@@ -63,17 +64,17 @@ def _write(symbols: Symbols, codes: Words, bits: Long, states: Words, out: Bytes
             a, at, seen = _put(a, at, codes, symbols[i], down, out, seen)
         states[0], states[1], states[2], states[3] = a, b, c, d
         states[4], states[5], states[6], states[7] = e, f, g, h
-    return np.int64(-1) if seen >> HALF & ONE else np.int64(at)
+    return np.int64(-1) if seen & ONE else np.int64(at)
 
 
 @inlined
-def _got(x: Long, bits: Long, slots: Symbols, shares: Shares, out: Symbols, i: Long) -> Long:
+def _got(x: Long, bits: Long, slots: Symbols, shares: Bytes, out: Symbols, i: Long) -> Long:
     """Note the symbol that the state tells; the state without it."""
     slot = x & ((ONE << bits) - ONE)
     symbol = slots[slot]
     out[i] = symbol
-    share = Long(shares[symbol])
-    return (share & LOW) * (x >> bits) + slot - (share >> SIXTEEN)
+    share = Long(symbol) << TWO
+    return Long(load16(shares, share) * (x >> bits) + slot - load16(shares, share + TWO))
 
 
 @inlined
@@ -84,7 +85,7 @@ def _refilled(x: Long, data: Bytes, at: Long) -> tuple[Long, Long]:
 
 
 @inlined
-def _read(data: Bytes, start: int, states: Words, slots: Symbols, shares: Shares, bits: Long, out: Symbols) -> np.int64:
+def _read(data: Bytes, start: int, states: Words, slots: Symbols, shares: Bytes, bits: Long, out: Symbols) -> np.int64:
     """Read symbols from the states, which are left as they are then, and from the words; where these end.
 
     Whether that is right is for others to see. -1 if the data ends before.
@@ -122,20 +123,20 @@ def _read(data: Bytes, start: int, states: Words, slots: Symbols, shares: Shares
 
 
 @compiled()
-def write_rans14(symbols: Symbols, codes: Words, states: Words, out: Bytes) -> np.int64:
+def write_rans14(symbols: Symbols, codes: Bytes, states: Words, out: Bytes) -> np.int64:
     return _write(symbols, codes, Long(14), states, out)
 
 
 @compiled()
-def write_rans16(symbols: Symbols, codes: Words, states: Words, out: Bytes) -> np.int64:
+def write_rans16(symbols: Symbols, codes: Bytes, states: Words, out: Bytes) -> np.int64:
     return _write(symbols, codes, Long(16), states, out)
 
 
 @compiled()
-def read_rans14(data: Bytes, start: int, states: Words, slots: Symbols, shares: Shares, out: Symbols) -> np.int64:
+def read_rans14(data: Bytes, start: int, states: Words, slots: Symbols, shares: Bytes, out: Symbols) -> np.int64:
     return _read(data, start, states, slots, shares, Long(14), out)
 
 
 @compiled()
-def read_rans16(data: Bytes, start: int, states: Words, slots: Symbols, shares: Shares, out: Symbols) -> np.int64:
+def read_rans16(data: Bytes, start: int, states: Words, slots: Symbols, shares: Bytes, out: Symbols) -> np.int64:
     return _read(data, start, states, slots, shares, Long(16), out)

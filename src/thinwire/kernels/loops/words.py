@@ -46,6 +46,6 @@ def _counting_zeros() -> Any:
     return made(zeros)
 
 
-load16, load64 = _loading(16), _loading(64)  # (bytes, i)
+load16, load32, load64 = _loading(16), _loading(32), _loading(64)  # (bytes, i)
 store16, store64 = _storing(16), _storing(64)  # (bytes, i, word)
 zeros_above = _counting_zeros()  # (word): how many bits are above the highest that is set
