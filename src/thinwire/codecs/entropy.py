@@ -58,10 +58,10 @@ class Entropy(Codec):
 def _expand(part: Tensor, like: Tensor | None) -> Tensor:
     if like is None or not (like.is_meta and part.dtype == torch.uint8 and part.numel() > 0):
         raise PayloadError("a squeezed part needs a flag and the outline of what it holds")
-    data, width, count = part.cpu().numpy().tobytes(), like.element_size(), like.numel()
-    flag, used = data[0], 1
+    data, width, count = part.cpu().numpy(), like.element_size(), like.numel()
+    flag, used = int(data[0]), 1
     if flag == STORED:
-        raw, used = np.frombuffer(data, np.uint8, offset=1), len(data)
+        raw, used = data[1:], len(data)
     elif flag == PLANES:
         planes = []
         for _ in range(width):

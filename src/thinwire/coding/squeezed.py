@@ -6,7 +6,7 @@ import numpy as np
 
 from ..core import PayloadError
 from ..kernels.frequencies import counted, scaled
-from .coders import Coder, Huffman, Rans, Symbols
+from .coders import Bytes, Coder, Huffman, Rans, Symbols
 from .gen_norm import GenNorm
 from .histogram import Histogram
 from .model import Integers, Model
@@ -15,6 +15,7 @@ STORED = 0
 CODERS: dict[int, Coder] = {coder.code: coder for coder in (Huffman(), Rans())}
 MODELS: dict[int, type[Model]] = {model.code: model for model in (GenNorm, Histogram)}
 PER_KIND = 0.72  # bits by which symbols that occur by chance seem to take too few, for each kind of them
+MOST_TOLD = 2**18  # bytes of parameters: more than a table of the largest alphabet takes
 SMALLEST = 16  # bytes, that parameters alone would take
 FLAT = 0.995  # of what symbols take as they are: with less to gain, nothing is tried
 SLIGHT = 0.001  # of the bytes: no law is looked for where a table takes less
@@ -44,23 +45,21 @@ def squeeze(symbols: Symbols, model: Model | None, coder: Coder | None) -> bytes
     return block if len(block) < len(stored) else stored
 
 
-def expand(block: bytes, count: int, dtype: type[Any]) -> tuple[Symbols, int]:
+def expand(block: Bytes, count: int, dtype: type[Any]) -> tuple[Symbols, int]:
     """So many symbols, and how many bytes of the block they took; or a PayloadError."""
-    if not block:
+    if not len(block):
         raise PayloadError("a squeezed part is cut off")
-    if block[0] == STORED:
+    head = int(block[0])
+    if head == STORED:
         size = count * np.dtype(dtype).itemsize
         if len(block) < 1 + size:
             raise PayloadError(f"{len(block) - 1} bytes cannot be {count} symbols as they are")
-        return np.frombuffer(block, dtype, count, 1), 1 + size
-    model, coder = MODELS.get(block[0] >> 4), CODERS.get(block[0] & 15)
+        return np.frombuffer(block[1 : 1 + size].tobytes(), dtype), 1 + size
+    model, coder = MODELS.get(head >> 4), CODERS.get(head & 15)
     if model is None or coder is None:
-        raise PayloadError(f"a squeezed part has the unknown head {block[0]:#04x}")
-    alphabet = _alphabet(dtype)
-    weights, used = model.weights(block[1:], alphabet)
-    frequencies = scaled(weights)
-    data = np.frombuffer(block, np.uint8, offset=1 + used)
-    symbols, more = coder.decode(data, count, frequencies, dtype)
+        raise PayloadError(f"a squeezed part has the unknown head {head:#04x}")
+    weights, used = model.weights(block[1 : 1 + MOST_TOLD].tobytes(), _alphabet(dtype))
+    symbols, more = coder.decode(block[1 + used :], count, scaled(weights), dtype)
     return symbols, 1 + used + more
 
 
