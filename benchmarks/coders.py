@@ -1,12 +1,17 @@
 """The coders against zstandard at its first level, on what is left of gradients after quantising.
 
-The symbols are drawn from a law with heavier tails than the bell curve's, as gradients have. Four bits are coded as
-they are packed, two in a byte. Speeds are those of coding with frequencies that are known; to count them is a row of
-its own.
+Some symbols are drawn from a law with heavier tails than the bell curve's, as gradients have; others are of gradients
+that were captured while a small network was trained. Four bits are coded as they are packed, two in a byte. Sizes are
+of whole blocks, with the tables or parameters that travel. Speeds are those of coding with frequencies that are known;
+to count them, and to fit a law, are rows of their own.
 """
 
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -15,9 +20,12 @@ from numpy.typing import NDArray
 
 from benchmarks.rows import Row, at_least, at_most
 from benchmarks.timing import interleaved, threads_of_torch
+from thinwire import GenNorm, Histogram, Huffman, Quantize, Rans
+from thinwire.coding.squeezed import squeeze
 from thinwire.kernels import huffman, rans
-from thinwire.kernels.bits import pack
+from thinwire.kernels.bits import pack, unpack
 from thinwire.kernels.frequencies import counted, scaled
+from thinwire.lab.captured import read
 
 SIZE, SHAPE = 2**24, 0.7
 SCALES = {8: 3.37, 4: 0.56}  # levels in the law's unit: entropies near 5.16 and 2.59 bits
@@ -34,7 +42,24 @@ def run(repeats: int = 25) -> list[Row]:
         codes = drawn(bits)
         least = entropy(np.bincount(codes)) * len(codes)
         rows += rows_for(f"{bits} bit", pack(torch.from_numpy(codes), bits).numpy(), least, SIZE_BARS[bits], repeats)
+    gradients = captured()
+    for bits in SCALES:
+        data, *_ = Quantize(bits).encode((gradients,), 0)
+        least = entropy(np.bincount(unpack(data, gradients.numel(), bits).numpy())) * gradients.numel()
+        rows += rows_for(f"{bits} bit, captured", data.numpy(), least, SIZE_BARS[bits], repeats)
     return rows
+
+
+def captured() -> torch.Tensor:
+    """Gradients of a small network at many points of its training, in one row."""
+    with TemporaryDirectory() as folder:
+        settings = (
+            "--workload digits-cnn --method dense --ranks 2 --transport simulated --epochs 8 --capture 24 --quiet"
+        )
+        command = [sys.executable, "-m", "thinwire", "train", "--out", folder, *settings.split()]
+        subprocess.run(command, check=True, capture_output=True)
+        run = read(Path(folder))
+        return torch.cat([run.gradient(step, name).flatten() for step in run.steps for name in run.names])
 
 
 def rows_for(name: str, data: Bytes, least: float, size_bars: dict[str, float], repeats: int) -> list[Row]:
@@ -43,11 +68,13 @@ def rows_for(name: str, data: Bytes, least: float, size_bars: dict[str, float], 
     coded = {coder: module.encode(data, frequencies) for coder, module in CODERS.items()}
     zstd = sum(map(len, in_zstd(data, 1)))
     rows = []
-    for coder, told in coded.items():
-        over = (8 * len(told) / least - 1) * 100
-        judged = at_most(over, size_bars[coder]) if coder in size_bars else ""
-        rows.append(Row(f"{name}, {coder}, % over the entropy", over, judged))
-        rows.append(Row(f"{name}, {coder}, zstd's bytes / its", zstd / len(told), at_least(zstd / len(told), 1)))
+    for coder, by in (("Huffman", Huffman()), ("rANS", Rans())):
+        for model in (GenNorm(), Histogram()):
+            told = len(squeeze(data, model, by))
+            over = (8 * told / least - 1) * 100
+            under = f"{name}, {coder} under {model!r}"
+            rows.append(Row(f"{under}, % over the entropy", over, at_most(over, size_bars[coder])))
+            rows.append(Row(f"{under}, zstd's bytes / its", zstd / told, at_least(zstd / told, 1)))
     rows.append(Row(f"{name}, zstd, % over the entropy", (8 * zstd / least - 1) * 100))
     for threads in (1, 2):
         with threads_of_torch(threads):
@@ -58,18 +85,20 @@ def rows_for(name: str, data: Bytes, least: float, size_bars: dict[str, float], 
                 ratio = best[f"zstd {what}"] / best[f"{coder} {what}"]
                 judged = at_least(ratio, bar) if coder == "Huffman" else ""
                 rows.append(Row(f"{name}, {coder}, {what}, speed / zstd's, {on}", ratio, judged))
-        rows.append(Row(f"{name}, counting, speed / zstd's encoding, {on}", best["zstd encode"] / best["count"]))
+        for what in ("counting", "fitting"):
+            rows.append(Row(f"{name}, {what}, speed / zstd's encoding, {on}", best["zstd encode"] / best[what]))
     return rows
 
 
 def jobs_for(
     data: Bytes, frequencies: NDArray[np.int64], coded: dict[str, Bytes], threads: int
 ) -> dict[str, Callable[[], object]]:
-    packed = in_zstd(data, threads)
+    packed, counts = in_zstd(data, threads), counted(data, 256)
     jobs: dict[str, Callable[[], object]] = {
         "zstd encode": lambda: in_zstd(data, threads),
         "zstd decode": lambda: from_zstd(packed),
-        "count": lambda: counted(data, 256),
+        "counting": lambda: counted(data, 256),
+        "fitting": lambda: GenNorm().fit(counts),
     }
     for coder, module in CODERS.items():
         jobs[f"{coder} encode"] = lambda module=module: module.encode(data, frequencies)
