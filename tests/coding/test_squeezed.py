@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from benchmarks.fuzz import damaged
 from thinwire import GenNorm, Histogram, Huffman, Laplace, Normal, PayloadError, Rans
 from thinwire.coding import Coder, Model
 from thinwire.coding.squeezed import STORED, expand, least_bits, squeeze
@@ -92,33 +93,10 @@ def test_one_symbol_takes_hardly_a_byte() -> None:
         assert len(check(np.full(100_000, 200, np.uint8), Histogram(), coder)) < 100
 
 
-@pytest.mark.parametrize("coder", [Huffman(), Rans()], ids=repr)
-@pytest.mark.parametrize("model", [Histogram(), GenNorm()], ids=repr)
-def test_damage_is_refused_or_gives_as_many_symbols(model: Model, coder: Coder) -> None:
-    damaged_blocks(model, coder, 400)
-
-
-def damaged_blocks(model: Model, coder: Coder, times: int) -> None:
-    chance = np.random.default_rng(times)
-    symbols = integers(entries(1.0, 3000), 8, 6)
-    block = squeeze(symbols, model, coder)
-    assert block[0] != STORED
-    refused = 0
-    for _ in range(times):
-        damaged = bytearray(block)
-        for _ in range(chance.integers(1, 5)):
-            damaged[int(chance.random() ** 3 * len(damaged))] = chance.integers(256)
-        if chance.random() < 0.3:
-            damaged = damaged[: chance.integers(len(damaged) + 1)]
-        count = len(symbols) if chance.random() < 0.8 else int(chance.integers(0, 10_000))
-        try:
-            found, used = expand(as_array(damaged), count, np.uint8)
-        except PayloadError:
-            refused += 1
-        else:
-            assert (found.shape, found.dtype) == ((count,), np.uint8)
-            assert used <= len(damaged)
-    assert refused > times / 4
+def test_damage_is_refused_or_gives_as_many_symbols() -> None:
+    """Some of those that `python -m benchmarks fuzz` makes 100,000 of."""
+    refused = sum(damaged(3000))
+    assert 1500 < refused < 3000
 
 
 @pytest.mark.parametrize("block", [b"", b"\x01", b"\x30abc", b"\x23abc", b"\x11\x00"])
