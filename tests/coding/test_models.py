@@ -146,7 +146,7 @@ def test_tables_are_the_same_on_every_machine() -> None:
         for shape, scale, location in ((64, 250, 0), (96, 485, -3), (128, 600, 4064), (160, 100, 300), (255, -900, 9)):
             weights, _ = GenNorm.weights(TOLD.pack(code, shape, scale, location, last // 9, last), alphabet)
             sums.append(zlib.crc32(weights.astype("<i8").tobytes()))
-    assert zlib.crc32(np.array(sums, "<u4").tobytes()) == 1_900_980_548
+    assert zlib.crc32(np.array(sums, "<u4").tobytes()) == 3334532873
 
 
 def test_the_grids_are_those_of_the_papers() -> None:

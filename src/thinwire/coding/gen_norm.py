@@ -186,7 +186,7 @@ class _Fitting:
         self.points, self.widths = (piece[self.first : self.last + 1] for piece in grid.pieces)
         self.place = self._median()
         self.by_moments = self._by_moments()
-        if grid.bits >= 8 and (grid.centred or self.by_moments.scale > WIDE_LAW):
+        if grid.bits == 8 and (grid.centred or self.by_moments.scale > WIDE_LAW):
             self.points, self.widths = _merged(self.points, FEW) // FEW, _merged(self.widths, FEW)
         self.known: dict[Fit, float] = {}
 

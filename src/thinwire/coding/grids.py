@@ -17,7 +17,7 @@ FINE = 4 * POINTS
 class Grid:
     """Sorted numbers, all whole multiples of one unit; a symbol is the rank of one of them.
 
-    Of the cell around each number, `POINTS` points are looked at, which lie in the middle of as many pieces.
+    Of the cell around each number, some points are looked at, which lie in the middle of as many pieces.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Grid:
     unit: float
     saturates: bool  # what is beyond the last number is rounded to it
     centred: bool  # zero is one of them, and in the middle
+    points: int = POINTS
 
     @property
     def numbers(self) -> NDArray[np.float64]:
@@ -40,7 +41,7 @@ class Grid:
         first = halves[0] * 2 * POINTS - (edges[0] - halves[0] * 2 * POINTS)
         last = halves[-1] * 2 * POINTS + (halves[-1] * 2 * POINTS - edges[-1])
         cells = [
-            [low + (high - low) * i // POINTS for i in range(POINTS + 1)]
+            [low + (high - low) * i // self.points for i in range(self.points + 1)]
             for low, high in pairwise([first, *edges, last])
         ]
         if self.saturates:  # pieces that grow by a quarter each, so that the tail is in them
@@ -50,8 +51,8 @@ class Grid:
         return (cuts[:, 1:] + cuts[:, :-1]) // 2, np.diff(cuts)
 
 
-def integers(bits: int, code: int) -> Grid:
-    return Grid(f"{bits}-bit integers", code, bits, tuple(range(0, 2 ** (bits + 1), 2)), 1.0, False, False)
+def integers(bits: int, code: int, points: int = POINTS) -> Grid:
+    return Grid(f"{bits}-bit integers", code, bits, tuple(range(0, 2 ** (bits + 1), 2)), 1.0, False, False, points)
 
 
 def minifloat(name: str, code: int, exponents: int, mantissas: int, bias: int) -> Grid:
@@ -75,5 +76,5 @@ MINIFLOATS = {
         minifloat("fp4-121", 6, 2, 1, 1),
     )
 }
-WIDE = integers(16, 7)
+WIDE = integers(16, 7, points=1)  # there are so many cells that none is wide
 GRIDS = {grid.code: grid for grid in (*INTEGERS.values(), *MINIFLOATS.values(), WIDE)}
