@@ -88,6 +88,13 @@ def test_rans_is_taken_where_huffmans_whole_bits_are_too_many() -> None:
     assert check(usual)[0] & 15 == Huffman().code
 
 
+def test_a_symbol_that_a_sample_missed_is_not_lost() -> None:
+    symbols = floats(entries(1.0, 50_000) / 100, "fp8-152")
+    symbols[7] = 255  # stands for what is not a number
+    for model in (GenNorm(grid="fp8-152", sample=500), GenNorm(grid="fp8-152")):
+        assert check(symbols, model)[0] == STORED
+
+
 def test_one_symbol_takes_hardly_a_byte() -> None:
     for coder in (Huffman(), Rans()):
         assert len(check(np.full(100_000, 200, np.uint8), Histogram(), coder)) < 100

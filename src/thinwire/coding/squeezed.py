@@ -41,7 +41,10 @@ def squeeze(symbols: Symbols, model: Model | None, coder: Coder | None) -> bytes
     if plan is None or plan.nbytes >= symbols.nbytes:
         return stored
     head = bytes([plan.model.code << 4 | plan.coder.code])
-    block = head + plan.told + plan.coder.encode(symbols, plan.frequencies).tobytes()
+    try:
+        block = head + plan.told + plan.coder.encode(symbols, plan.frequencies).tobytes()
+    except ValueError:  # a symbol that the sample did not have, and that no law tells of
+        return stored
     return block if len(block) < len(stored) else stored
 
 
