@@ -83,6 +83,11 @@ def warned(method: Any, build: Any, mode: str) -> list[str]:
     return [str(warning.message) for warning in caught]
 
 
+def name_of(value: object) -> str:
+    """As it is written; without the address that a function prints with."""
+    return str(getattr(value, "__name__", repr(value)))
+
+
 @pytest.mark.parametrize("mode", ["ddp", "optimizer"])
 @pytest.mark.parametrize(
     ("method", "build", "ranks"),
@@ -93,7 +98,7 @@ def warned(method: Any, build: Any, mode: str) -> list[str]:
         # A little more than a byte an entry to each of three others is 3.02 bytes; an all-reduce of two is 2 * 3/4 * 2.
         (thinwire.Quantize(8), half, 4),
     ],
-    ids=repr,
+    ids=name_of,
 )
 def test_a_method_that_saves_nothing_says_so_once(method: Any, build: Any, ranks: int, mode: str) -> None:
     for texts in run(warned, method, build, mode, ranks=ranks):
@@ -114,7 +119,7 @@ def test_a_method_that_saves_nothing_says_so_once(method: Any, build: Any, ranks
         (thinwire.After(10, thinwire.Nonzero()), classifier, 4),  # all steps are warm-up
         (thinwire.After(2, thinwire.Feedback(thinwire.Sign())), classifier, 4),
     ],
-    ids=repr,
+    ids=name_of,
 )
 def test_a_method_that_saves_something_and_a_warm_up_say_nothing(
     method: Any, build: Any, ranks: int, mode: str
