@@ -24,7 +24,7 @@ from thinwire.laws import Law
 
 ENTRIES = "entries"
 LOOKS = {ENTRIES: Look(None)} | {NAMES[law]: Look(hue) for hue, law in enumerate(("gennorm", "normal", "laplace"))}
-BINS = 79
+MOST_BINS = 79
 SHOWN = 0.9999  # the share of entries that the histogram is wide enough for
 MOST_DEVIATIONS, QUANTILES = 3.7, 75  # of a normal law, up to which shares are compared; on each side of the middle
 SEVERAL = 9  # layers that a plot can name
@@ -39,16 +39,17 @@ def of_entries(study: Study, layer: Layer, number: int) -> list[Plot]:
 
 def _densities(layer: Layer, point: Point, entries: Tensor, number: int) -> Plot:
     edge = float(entries.abs().sort().values[int(SHOWN * (len(entries) - 1))])
-    edges = torch.linspace(-edge, edge, BINS + 1, dtype=torch.float64)
+    bins = min(MOST_BINS, int(4 * len(entries) ** (1 / 3)) | 1)  # few entries would leave most of many empty
+    edges = torch.linspace(-edge, edge, bins + 1, dtype=torch.float64)
     counts = torch.diff(torch.searchsorted(entries, edges))
-    heights = (counts / (len(entries) * 2 * edge / BINS) * point.deviation).tolist()
+    heights = (counts / (len(entries) * 2 * edge / bins) * point.deviation).tolist()
     stairs = [
         (x / point.deviation, height)
         for sides, height in zip(pairwise(edges.tolist()), heights, strict=True)
         for x in sides
     ]
     found = [Curve(ENTRIES, stairs, [])]
-    at = torch.linspace(-edge, edge, 2 * BINS + 1, dtype=torch.float64)
+    at = torch.linspace(-edge, edge, 2 * MOST_BINS + 1, dtype=torch.float64)
     for law, fit in point.fits.items():
         densities = (fit.law.density(at) * point.deviation).tolist()
         found.append(Curve(NAMES[law], list(zip((at / point.deviation).tolist(), densities, strict=True)), []))
