@@ -22,6 +22,7 @@ CODE_NAMES = {
 }
 SHORT_NAMES = {"entropy": "en-\ntropy", "Huffman": "Huff", "GenNorm": "GenN", "Normal": "Norm", "Laplace": "Lapl"}
 SHORT_NAMES[ZSTD] = "zstd\n-1"
+LETTERS = 17  # of a name, that 80 leave beside the figures
 ALL = "all layers"
 MEANS = "For all layers: means in which each counts by its entries."
 
@@ -98,7 +99,9 @@ def shown(study: Study, most: int) -> Group:
     if study.skipped:
         said.append(left_out(study))
     told = [_table(one) for one in figures(study, layers)]
-    return Group(Text(heading(study), style="bold"), *told, Text("\n".join(said)))
+    return Group(
+        Text(heading(study), style="bold"), *(line for table in told for line in ("", table)), "", *map(Text, said)
+    )
 
 
 def heading(study: Study) -> str:
@@ -124,13 +127,14 @@ def _share(value: float) -> str:
 
 
 def _table(figures: Figures) -> Table:
-    told = plain_table(title=Text(figures.title), caption=Text("\n".join(figures.notes)), caption_justify="left")
+    notes = Text("\n".join(figures.notes))
+    told = plain_table(title=Text(figures.title), caption=notes, caption_justify="left", show_edge=False)
     told.add_column("layer", overflow="fold", min_width=8)
     for column in figures.columns:
         words = (figures.short.get(word, word) for word in column)
         told.add_column("\n".join(words), justify="right", no_wrap=True)
     for name, row in figures.rows.items():
-        told.add_row(Text(name.removesuffix(".weight")), *row)
+        told.add_row(Text(name if len(name) <= LETTERS else name.removesuffix(".weight")), *row)
     told.add_section()
     told.add_row(ALL, *figures.overall, style="bold")
     return told
