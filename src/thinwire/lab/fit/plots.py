@@ -9,6 +9,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
+import thinwire
 from thinwire.lab.fit.codes import ENTROPY, HUFFMAN, ZSTD
 from thinwire.lab.fit.findings import NAMES
 from thinwire.lab.fit.study import Layer, Point, Study, entries_of
@@ -20,7 +21,6 @@ from thinwire.lab.report.looks import Look, kind_look
 from thinwire.lab.report.planes import Plane, draw
 from thinwire.lab.report.plot import Plot
 from thinwire.lab.report.svg import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, Axis, polyline
-from thinwire.laws import Law
 
 ENTRIES = "entries"
 LOOKS = {ENTRIES: Look(None)} | {NAMES[law]: Look(hue) for hue, law in enumerate(("gennorm", "normal", "laplace"))}
@@ -65,7 +65,7 @@ def _densities(layer: Layer, point: Point, entries: Tensor, number: int) -> Plot
 
 
 def _quantiles(layer: Layer, point: Point, entries: Tensor, number: int) -> Plot:
-    normal = Law(2.0, sqrt(2.0))
+    normal = thinwire.laws.Law(2.0, sqrt(2.0))
     # Close to the middle in the middle, and far out in the tails; no farther than there are entries.
     tail = float(normal.quantile(max(0.5 / len(entries), float(normal.below(-MOST_DEVIATIONS)))))
     below = normal.below(torch.linspace(tail, 0, QUANTILES + 1, dtype=torch.float64))

@@ -9,10 +9,10 @@ from typing import Any
 
 from torch import Tensor
 
+import thinwire
 from thinwire.lab.captured import Captured
 from thinwire.lab.fit import codes
 from thinwire.lab.fit.forms import Form
-from thinwire.laws import Law, fit_by_likelihood, kolmogorov, wasserstein
 
 LAWS: dict[str, float | None] = {"gennorm": None, "normal": 2.0, "laplace": 1.0}  # and their shapes, if fixed
 LEAST = 256  # entries that tell of a law
@@ -24,7 +24,7 @@ DISTANCES = ("wasserstein", "kolmogorov")
 class Fitted:
     """A law, and how far entries are from it."""
 
-    law: Law
+    law: thinwire.laws.Law
     wasserstein: float
     kolmogorov: float
 
@@ -174,8 +174,8 @@ def _point(x: Tensor, step: int, form: Form) -> Point:
     there = entries_of(x)
     fits = {}
     for name, shape in LAWS.items():
-        law = fit_by_likelihood(there, shape)
-        fits[name] = Fitted(law, wasserstein(there, law), kolmogorov(there, law))
+        law = thinwire.laws.fit_by_likelihood(there, shape)
+        fits[name] = Fitted(law, thinwire.laws.wasserstein(there, law), thinwire.laws.kolmogorov(there, law))
     quantised = form.quantise(x)
     return Point(
         step=step,
