@@ -41,6 +41,7 @@ LAYERS: dict[str, set[str]] = {
     "attach": {"core", "transports", "reducers", "strategies", "replica", "notation", "methods", "session", "hooks"},
     "__init__": {
         "version",
+        "laws",
         "lazy",
         "core",
         "topologies",

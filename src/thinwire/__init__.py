@@ -1,6 +1,6 @@
 """thinwire: communication-efficient distributed training for PyTorch."""
 
-from . import methods
+from . import laws, methods
 from .attach import Handle, attach, check_momentum
 from .codecs import (
     BinMarks,
@@ -113,6 +113,7 @@ __all__ = [
     "check_momentum",
     "dense",
     "gathered",
+    "laws",
     "methods",
     "parse",
     "replica_of",

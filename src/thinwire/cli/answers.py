@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ..lab import compare_sizes, demo, links, making, report, scale, workloads
+from ..lab import captured, compare_sizes, demo, fit, links, making, report, scale, workloads
 from ..lab.comparison import Failed
 from ..lab.plan import read_file
 from ..lab.runs import Run
@@ -67,6 +67,20 @@ def compare(options: argparse.Namespace, console: Console) -> None:
 def write_report(options: argparse.Namespace, console: Console) -> None:
     page = report.write(options.folder, options.target)
     _tell(report.read(options.folder), page, options, console, target=options.target)
+
+
+def tell_fit(options: argparse.Namespace, console: Console) -> None:
+    if options.layers < 1:
+        raise ValueError(f"tables show 1 layer or more, not {options.layers}")
+    form, gradients = fit.form(options.form, options.scaled), captured.read(options.folder)
+    with Console(stderr=True).status("fitting ...") as status:
+        study = fit.study(gradients, form, lambda said: status.update(f"fitting {said} ..."))
+    page = fit.write(study, options.out or options.folder)
+    if options.json:
+        print(json.dumps(study.as_dict(), indent=1))
+    else:
+        console.print(fit.shown(study, options.layers))
+        console.print(f"[bold]{page}", soft_wrap=True)
 
 
 def check_link(options: argparse.Namespace, console: Console) -> None:

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import fields
 from pathlib import Path
 
-from ..lab import demo, models
+from ..lab import demo, fit, models
 from ..lab.plan import BUDGETS, TRANSPORTS, Plan
 from ..version import __version__
 from . import answers
@@ -61,6 +61,23 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("folder", type=Path, metavar="DIR")
     command.add_argument("--target", type=float, metavar="X", help="of the metric (default: 99 %% of dense's)")
     command.set_defaults(run=answers.write_report)
+
+    command = commands.add_parser(
+        "fit",
+        help="what law captured gradients follow, and the bits that codes take under it",
+        description="Fits laws to the gradients that `thinwire train --capture N` wrote down, and codes what a "
+        "quantiser makes of them. Prints tables, and writes a page.",
+    )
+    command.add_argument("folder", type=Path, metavar="DIR", help="of the run")
+    command.add_argument(
+        "--form", default=fit.FORMS[0], metavar="F", help=f"{', '.join(fit.FORMS)} (default: {fit.FORMS[0]})"
+    )
+    command.add_argument("--scaled", action="store_true", help="scale floats of 8 bits to each layer; the others are")
+    command.add_argument(
+        "--layers", type=int, default=8, metavar="N", help="that tables show, the largest (default: 8)"
+    )
+    command.add_argument("--out", type=Path, metavar="DIR", help="where the page goes (default: the run's folder)")
+    command.set_defaults(run=answers.tell_fit)
 
     command = commands.add_parser("link", help="links of a given rate between ranks on this machine")
     actions = command.add_subparsers(title="actions", required=True, metavar="ACTION")

@@ -48,7 +48,7 @@ def _drawn(entry: Entry, values: Values, key: str, title: str, y_name: str, unit
     y = Axis(*svg.padded_log(_apart([value for _, value in points])), HEIGHT - BOTTOM, TOP, log=True, unit=unit)
     plane = Plane(x, y, "step", y_name, "{:,g}".format, "{:g}x".format if unit == "times" else "{:g}".format)
     groups = [group for group, _ in found]
-    drawing = draw([curve for _, curve in found], plane, _looks(groups), f"{entry.label}: {title}", up=None)
+    drawing = draw([curve for _, curve in found], plane, looks_of(groups), f"{entry.label}: {title}", up=None)
     kinds = {group.kind: kind_look(group.kind).css for group in groups}
     return Plot(key, f"{entry.label}: {title}", drawing, legend=tuple(kinds.items()), method=entry.label)
 
@@ -60,7 +60,7 @@ def _apart(values: list[float]) -> list[float]:
     return [low / room, high * room]
 
 
-def _looks(groups: list[Group]) -> dict[str, Look]:
+def looks_of(groups: list[Group]) -> dict[str, Look]:
     """A colour for each kind of layer; layers of a kind differ by their dashes."""
     seen: Counter[str] = Counter()
     looks = {}

@@ -1,14 +1,14 @@
-"""One HTML page that holds everything: it needs no network, and reads well on a phone and on paper."""
+"""The page that holds everything."""
 
 from html import escape
-from importlib.resources import files
 
 from thinwire.lab.report import looks, units
+from thinwire.lab.report.elements import document, swatch
 from thinwire.lab.report.looks import Look
 from thinwire.lab.report.summary import Section
 from thinwire.lab.report.svg import tag
 from thinwire.lab.report.table import heading
-from thinwire.lab.report.task import MODELLED, swatch, task
+from thinwire.lab.report.task import MODELLED, task
 from thinwire.lab.runs import Run
 
 
@@ -16,37 +16,16 @@ def page(sections: list[Section]) -> str:
     runs = [run for section in sections for run in section.runs]
     tasks = ", ".join(dict.fromkeys(run.workload for run in runs))
     chosen = looks.looks(sections)
-    body = [
-        tag(
-            "header", tag("div", tag("p", "thinwire", class_="brand"), tag("h1", escape(tasks)), _told(sections, runs))
-        ),
-        tag(
-            "main",
-            _contents(sections) if len(sections) > 1 else "",
-            *(task(section, chosen, f"task-{i + 1}") for i, section in enumerate(sections)),
-            _methods(sections, chosen),
-            _repeat(sections),
-            _machine(runs),
-            tag(
-                "footer",
-                "Made by <code>thinwire report</code>. The figures are in the run.json files beside this page.",
-            ),
-        ),
-        tag("script", _resource("page.js")),
-    ]
-    style = f":root{{{looks.variables(dark=False)}}}" + (
-        f"@media screen and (prefers-color-scheme:dark){{:root{{{looks.variables(dark=True)}}}}}"
+    return document(
+        tasks,
+        _told(sections, runs),
+        _contents(sections) if len(sections) > 1 else "",
+        *(task(section, chosen, f"task-{i + 1}") for i, section in enumerate(sections)),
+        _methods(sections, chosen),
+        _repeat(sections),
+        _machine(runs),
+        tag("footer", "Made by <code>thinwire report</code>. The figures are in the run.json files beside this page."),
     )
-    head = (
-        '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
-        + tag("title", escape(f"thinwire: {tasks}"))
-        + tag("style", style, _resource("page.css"))
-    )
-    return "\n".join(['<!doctype html>\n<html lang="en">', tag("head", head), "<body>", *body, "</body></html>", ""])
-
-
-def _resource(name: str) -> str:
-    return files("thinwire.lab.report").joinpath(name).read_text("utf-8")
 
 
 def _told(sections: list[Section], runs: list[Run]) -> str:

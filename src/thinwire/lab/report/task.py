@@ -4,10 +4,10 @@ from collections import Counter
 from html import escape
 
 from thinwire.lab.report import adaptation
+from thinwire.lab.report.elements import card, cards, figure, row, swatch, table
 from thinwire.lab.report.findings import findings
 from thinwire.lab.report.looks import Look, kind_order
 from thinwire.lab.report.notes import notes
-from thinwire.lab.report.plot import Plot
 from thinwire.lab.report.plots import plots
 from thinwire.lab.report.summary import Section
 from thinwire.lab.report.svg import tag
@@ -25,24 +25,16 @@ MODELLED = tag("span", "modelled", class_="tag")
 
 def task(section: Section, chosen: dict[str, Look], key: str) -> str:
     """All that is told of a section; the key begins the names of its plots."""
-    drawn = [_figure(plot, key) for plot in plots(section, chosen)]
+    drawn = [figure(plot, key) for plot in plots(section, chosen)]
     found = [
-        tag(
-            "div",
-            tag("strong", escape(finding.figure)),
-            tag("b", escape(finding.method)),
-            tag("p", escape(finding.sentence)),
-            class_="card",
-            style=f"--c:{chosen[finding.method].css}",
-        )
-        for finding in findings(section)
+        card(finding.figure, finding.method, finding.sentence, chosen[finding.method]) for finding in findings(section)
     ]
     return tag(
         "section",
         tag("h2", escape(heading(section).removesuffix(" (modelled)")), " " + MODELLED if section.modelled else ""),
         _told(section),
         _warnings(section),
-        tag("div", *found, class_="cards") if found else "",
+        cards(found),
         _figures(section, chosen),
         tag("ul", *(tag("li", note) for note in notes(section)), class_="notes"),
         _legend(section, chosen),
@@ -83,23 +75,13 @@ def _warnings(section: Section) -> str:
 
 def _figures(section: Section, chosen: dict[str, Look]) -> str:
     told = columns(section)
-    head = tag("tr", tag("th", "method"), *(tag("th", escape(" ".join(column.name(section)))) for column in told))
+    head = ["method", *(" ".join(column.name(section)) for column in told)]
     rows = [_row(entry.label, chosen, [column.say(section, entry) for column in told]) for entry in section.entries]
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _row(label: str, chosen: dict[str, Look], figures: list[str]) -> str:
-    name = tag("th", tag("div", swatch(chosen[label]), tag("span", escape(label))), scope="row")
-    return tag("tr", name, *(tag("td", escape(figure)) for figure in figures))
-
-
-def _table(head: str, rows: list[str]) -> str:
-    return tag("div", tag("table", tag("thead", head), tag("tbody", *rows), class_="figures"), class_="scroll")
-
-
-def swatch(look: Look) -> str:
-    """Its colour; a ring stands for a line with gaps."""
-    return tag("span", class_="swatch ring" if look.dash else "swatch", style=f"--c:{look.css}")
+    return row(tag("div", swatch(chosen[label]), tag("span", escape(label))), figures)
 
 
 def _legend(section: Section, chosen: dict[str, Look]) -> str:
@@ -118,21 +100,6 @@ def _legend(section: Section, chosen: dict[str, Look]) -> str:
     return tag("div", *buttons, class_="legend methods")
 
 
-def _figure(plot: Plot, key: str) -> str:
-    legend = [
-        tag("span", tag("span", class_="swatch", style=f"--c:{colour}") + escape(name)) for name, colour in plot.legend
-    ]
-    return tag(
-        "figure",
-        tag("figcaption", escape(plot.title)),
-        tag("div", *legend, class_="legend") if legend else "",
-        plot.drawing,
-        tag("p", escape(plot.note)) if plot.note else "",
-        id=f"{key}-{plot.key}",
-        **({"class_": "series", "data_series": plot.method} if plot.method else {}),
-    )
-
-
 def _layers(section: Section, chosen: dict[str, Look], key: str) -> str:
     """How methods adapt to the layers, of those runs that tell."""
     ratios = {entry.label: told for entry in section.entries if (told := entry.kind_ratios())}
@@ -140,7 +107,7 @@ def _layers(section: Section, chosen: dict[str, Look], key: str) -> str:
         return ""
     overall = {entry.label: entry.ratio.mean for entry in section.entries}
     kinds = sorted({kind for told in ratios.values() for kind in told}, key=kind_order)
-    head = tag("tr", tag("th", "times smaller"), *(tag("th", escape(kind)) for kind in [*kinds, "all layers"]))
+    head = ["times smaller", *kinds, "all layers"]
     rows = []
     for label, told in ratios.items():
         figures = [f"{told[kind].mean:.1f}x" if kind in told else UNKNOWN for kind in kinds]
@@ -148,8 +115,8 @@ def _layers(section: Section, chosen: dict[str, Look], key: str) -> str:
     return "".join(
         [
             tag("h3", "Layer by layer"),
-            _table(head, rows),
+            table(head, rows),
             tag("ul", *(tag("li", note) for note in LAYERS), class_="notes"),
-            tag("div", *(_figure(plot, key) for plot in adaptation.plots(section)), class_="plots"),
+            tag("div", *(figure(plot, key) for plot in adaptation.plots(section)), class_="plots"),
         ]
     )

@@ -1,0 +1,19 @@
+"""What law captured gradients follow, and how many bits their symbols take under it: `thinwire fit`."""
+
+from pathlib import Path
+
+from thinwire.lab.fit.forms import FORMS, form
+from thinwire.lab.fit.page import page
+from thinwire.lab.fit.study import Study, study
+from thinwire.lab.fit.table import shown
+
+__all__ = ["FORMS", "PAGE", "Study", "form", "shown", "study", "write"]
+
+PAGE = "fit.html"
+
+
+def write(study: Study, folder: Path) -> Path:
+    """Save the page into a folder; returns its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PAGE).write_text(page(study), "utf-8")
+    return folder / PAGE

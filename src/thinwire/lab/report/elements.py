@@ -1,0 +1,73 @@
+"""What pages are made of. They need no network, and read well on a phone and on paper."""
+
+from collections.abc import Iterable
+from html import escape
+from importlib.resources import files
+
+from thinwire.lab.report import looks
+from thinwire.lab.report.looks import Look
+from thinwire.lab.report.plot import Plot
+from thinwire.lab.report.svg import tag
+
+
+def document(title: str, lead: str, *main: str) -> str:
+    """A whole page; the title is text, the lead below it and what follows are markup."""
+    style = f":root{{{looks.variables(dark=False)}}}" + (
+        f"@media screen and (prefers-color-scheme:dark){{:root{{{looks.variables(dark=True)}}}}}"
+    )
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+        + tag("title", escape(f"thinwire: {title}"))
+        + tag("style", style, _resource("page.css"))
+    )
+    body = [
+        tag("header", tag("div", tag("p", "thinwire", class_="brand"), tag("h1", escape(title)), lead)),
+        tag("main", *main),
+        tag("script", _resource("page.js")),
+    ]
+    return "\n".join(['<!doctype html>\n<html lang="en">', tag("head", head), "<body>", *body, "</body></html>", ""])
+
+
+def _resource(name: str) -> str:
+    return files("thinwire.lab.report").joinpath(name).read_text("utf-8")
+
+
+def cards(found: list[str]) -> str:
+    return tag("div", *found, class_="cards") if found else ""
+
+
+def card(figure: str, what: str, sentence: str, look: Look) -> str:
+    """One figure to take away, and a sentence about it."""
+    said = tag("strong", escape(figure)) + tag("b", escape(what)) + tag("p", escape(sentence))
+    return tag("div", said, class_="card", style=f"--c:{look.css}")
+
+
+def table(head: Iterable[str], rows: list[str]) -> str:
+    names = tag("tr", *(tag("th", escape(name)) for name in head))
+    return tag("div", tag("table", tag("thead", names), tag("tbody", *rows), class_="figures"), class_="scroll")
+
+
+def row(name: str, figures: Iterable[str]) -> str:
+    """The name is markup, the figures are text."""
+    return tag("tr", tag("th", name, scope="row"), *(tag("td", escape(figure)) for figure in figures))
+
+
+def swatch(look: Look) -> str:
+    """Its colour; a ring stands for a line with gaps."""
+    return tag("span", class_="swatch ring" if look.dash else "swatch", style=f"--c:{look.css}")
+
+
+def figure(plot: Plot, key: str) -> str:
+    """A plot in its frame; the key begins its name."""
+    legend = [
+        tag("span", tag("span", class_="swatch", style=f"--c:{colour}") + escape(name)) for name, colour in plot.legend
+    ]
+    return tag(
+        "figure",
+        tag("figcaption", escape(plot.title)),
+        tag("div", *legend, class_="legend") if legend else "",
+        plot.drawing,
+        tag("p", escape(plot.note)) if plot.note else "",
+        id=f"{key}-{plot.key}",
+        **({"class_": "series", "data_series": plot.method} if plot.method else {}),
+    )
