@@ -56,6 +56,7 @@ def _rows(chance: np.random.Generator) -> list[Symbols]:
         np.full(2000, 9, np.uint8),
         chance.integers(0, 256, 1500).astype(np.uint8) // 3,
         (chance.random(3000) ** 6 * 3000).astype(np.uint16),
+        (chance.normal(0, 1, (160, 256)) * (10 * chance.random((160, 1)) ** 4) + 100).reshape(-1)[5:].astype(np.uint8),
     ]
 
 

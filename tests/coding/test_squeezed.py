@@ -6,7 +6,8 @@ import pytest
 from benchmarks.fuzz import damaged
 from thinwire import GenNorm, Histogram, Huffman, Laplace, Normal, PayloadError, Rans
 from thinwire.coding import Coder, Model
-from thinwire.coding.squeezed import STORED, expand, least_bits, squeeze
+from thinwire.coding.groups import least_bits
+from thinwire.coding.squeezed import GROUPED, STORED, expand, squeeze
 
 from .symbols import entries, floats, integers
 
@@ -78,6 +79,33 @@ def test_the_shortest_is_taken_where_nothing_is_said() -> None:
             assert len(block) <= 1.02 * len(squeeze(symbols, model, None)) + 2
     noise = np.random.default_rng(0).integers(0, 256, 5000).astype(np.uint8)
     assert check(noise)[0] == STORED
+
+
+@pytest.mark.parametrize("size", [40_000, 200_000, 200_003])
+@pytest.mark.parametrize("model", [None, Histogram(), GenNorm("moments")], ids=repr)
+def test_pieces_of_different_sizes_are_told_apart(size: int, model: Model | None) -> None:
+    """As where some rows of a matrix have larger gradients than others."""
+    chance = np.random.default_rng(0)
+    scales = np.repeat(chance.permutation(np.geomspace(0.05, 8, -(-size // 700))), 700)[:size]
+    symbols = integers(entries(1.0, size) * scales, 8, 3)
+    block = check(symbols, model)
+    assert block[0] == GROUPED
+    assert len(block) < (0.93 if size > 100_000 else 0.97) * least_bits(np.bincount(symbols, minlength=256)) / 8
+    alike = check(np.random.default_rng(1).permutation(symbols), model)
+    assert alike[0] != GROUPED, "in another order there is nothing to tell apart"
+
+
+def test_groups_within_groups_and_groups_that_are_not_there_are_refused() -> None:
+    symbols = np.concatenate([integers(entries(1.0, 30_000), 8, 1), integers(entries(1.0, 30_000), 8, 20)])
+    block = as_array(check(symbols))
+    assert block[0] == GROUPED
+    for at, value in ((1, 1), (1, 9), (2, GROUPED)):
+        damaged = block.copy()
+        damaged[at] = value
+        with pytest.raises(PayloadError):
+            expand(damaged, len(symbols), np.uint8)
+    with pytest.raises(PayloadError):
+        expand(block, len(symbols) // 2, np.uint16)
 
 
 def test_rans_is_taken_where_huffmans_whole_bits_are_too_many() -> None:

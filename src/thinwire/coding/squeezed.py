@@ -1,4 +1,8 @@
-"""A row of symbols as a block of bytes: which model and coder, the model's parameters, and the code; or as they are."""
+"""A row of symbols as a block of bytes: which model and coder, the model's parameters, and the code; or as they are.
+
+A row whose pieces differ in how common their symbols are is told as several: which piece is of which group, and a block
+for each group.
+"""
 
 from typing import Any, NamedTuple
 
@@ -6,19 +10,21 @@ import numpy as np
 
 from ..core import PayloadError
 from ..kernels.frequencies import counted, scaled
+from ..kernels.pieces import gathered, scattered
 from .coders import Bytes, Coder, Huffman, Rans, Symbols
 from .gen_norm import GenNorm
+from .groups import MOST, PIECE, groups, least_bits
 from .histogram import Histogram
 from .model import Integers, Model
 
-STORED = 0
+STORED, GROUPED = 0, 1
 CODERS: dict[int, Coder] = {coder.code: coder for coder in (Huffman(), Rans())}
 MODELS: dict[int, type[Model]] = {model.code: model for model in (GenNorm, Histogram)}
 PER_KIND = 0.72  # bits by which symbols that occur by chance seem to take too few, for each kind of them
 MOST_TOLD = 2**18  # bytes of parameters: more than a table of the largest alphabet takes
 SMALLEST = 16  # bytes, that parameters alone would take
 FLAT = 0.995  # of what symbols take as they are: with less to gain, nothing is tried
-SLIGHT = 0.0002  # of the bytes: no law is looked for where a table takes less
+SLIGHT = 0.005  # of the bytes: no law is looked for where a table takes less, as it could save no more
 NEAR = 0.03  # of the bytes by which a law from moments may be worse than a table, and yet be worth a better fit
 WORTH = 0.02  # of the bytes, that rANS must save to be taken where nothing is said, as it takes longer
 WIDEST = 256  # alphabets up to which a law is fitted by likelihood where nothing is said
@@ -36,8 +42,27 @@ class Plan(NamedTuple):
 
 def squeeze(symbols: Symbols, model: Model | None, coder: Coder | None) -> bytes:
     """The block that says these symbols; never longer than they are by more than a byte."""
-    stored = bytes([STORED]) + symbols.tobytes()
-    plan = _plan(symbols, model, coder) if symbols.nbytes > SMALLEST else None
+    if symbols.nbytes <= SMALLEST:
+        return _stored(symbols)
+    step = _step(len(symbols), model)
+    counts = counted(symbols if step == 1 else np.ascontiguousarray(symbols[::step]), _alphabet(symbols.dtype.type))
+    labels = groups(symbols, counts) if step == 1 and symbols.itemsize == 1 else None
+    if labels is None:
+        return _row(symbols, counts, step, model, coder)
+    number = int(labels.max()) + 1
+    rows = [gathered(symbols, PIECE, labels == group) for group in range(number)]
+    blocks = [_row(row, counted(row, len(counts)), 1, model, coder) for row in rows]
+    block = bytes([GROUPED, number]) + squeeze(labels, None, None) + b"".join(blocks)
+    return block if len(block) < symbols.nbytes else _stored(symbols)
+
+
+def _stored(symbols: Symbols) -> bytes:
+    return bytes([STORED]) + symbols.tobytes()
+
+
+def _row(symbols: Symbols, counts: Integers, step: int, model: Model | None, coder: Coder | None) -> bytes:
+    """The block for symbols that have one model; they, or each so many-th of them, are there so often."""
+    plan, stored = _plan(counts, step, symbols.nbytes, model, coder), _stored(symbols)
     if plan is None or plan.nbytes >= symbols.nbytes:
         return stored
     head = bytes([plan.model.code << 4 | plan.coder.code])
@@ -53,6 +78,8 @@ def expand(block: Bytes, count: int, dtype: type[Any]) -> tuple[Symbols, int]:
     if not len(block):
         raise PayloadError("a squeezed part is cut off")
     head = int(block[0])
+    if head == GROUPED:
+        return _expand_groups(block, count, dtype)
     if head == STORED:
         size = count * np.dtype(dtype).itemsize
         if len(block) < 1 + size:
@@ -66,16 +93,33 @@ def expand(block: Bytes, count: int, dtype: type[Any]) -> tuple[Symbols, int]:
     return symbols, 1 + used + more
 
 
-def _plan(symbols: Symbols, model: Model | None, coder: Coder | None) -> Plan | None:
-    alphabet = _alphabet(symbols.dtype.type)
-    step = _step(len(symbols), model)
-    counts = counted(symbols if step == 1 else np.ascontiguousarray(symbols[::step]), alphabet)
-    if step * (least_bits(counts) + PER_KIND * np.count_nonzero(counts)) >= 8 * symbols.nbytes * FLAT:
+def _expand_groups(block: Bytes, count: int, dtype: type[Any]) -> tuple[Symbols, int]:
+    pieces = -(-count // PIECE)
+    if len(block) < 3 or not 2 <= block[1] <= MOST or block[2] == GROUPED or np.dtype(dtype).itemsize > 1:
+        raise PayloadError("a squeezed part has no such groups")
+    labels, used = expand(block[2:], pieces, np.uint8)
+    used += 2
+    if pieces and labels.max() >= block[1]:
+        raise PayloadError(f"a piece is of group {labels.max()}, where there are {block[1]}")
+    symbols = np.empty(count, dtype)
+    for group in range(int(block[1])):
+        if used >= len(block) or block[used] == GROUPED:
+            raise PayloadError("a group of symbols is cut off, or cut again")
+        which = labels == group
+        size = int(which.sum()) * PIECE - (pieces * PIECE - count if pieces and which[-1] else 0)
+        row, more = expand(block[used:], size, dtype)
+        scattered(row, PIECE, which, symbols)
+        used += more
+    return symbols, used
+
+
+def _plan(counts: Integers, step: int, nbytes: int, model: Model | None, coder: Coder | None) -> Plan | None:
+    if step * (least_bits(counts) + PER_KIND * np.count_nonzero(counts)) >= 8 * nbytes * FLAT:
         return None
     plans = _plans(model, counts, coder) if model else _plans(Histogram(), counts, coder)
     if not model and _table_matters(plans):
         by_law = _plans(GenNorm("moments"), counts, coder)
-        if by_law and _least(by_law).nbytes < _least(plans).nbytes * (1 + NEAR) and alphabet <= WIDEST:
+        if by_law and _least(by_law).nbytes < _least(plans).nbytes * (1 + NEAR) and len(counts) <= WIDEST:
             by_law += _plans(GenNorm(), counts, coder)  # which may be the best
         plans += by_law
     if not plans:
@@ -118,9 +162,3 @@ def _step(count: int, model: Model | None) -> int:
 
 def _alphabet(dtype: type[Any]) -> int:
     return int(2 ** (8 * np.dtype(dtype).itemsize))
-
-
-def least_bits(counts: Integers) -> float:
-    """What symbols that are there so often take at least, if nothing else is known of them: their entropy."""
-    often = counts[counts > 0]
-    return float(often @ (np.log2(often.sum()) - np.log2(often))) if len(often) else 0.0

@@ -25,7 +25,7 @@ from .selection import (
     sample_sum,
 )
 from .signs import magnitudes, signs, thirds
-from .symbols import count_symbols
+from .symbols import add_up_pieces, count_symbols
 
 __all__ = [
     "add_and_filter",
@@ -34,6 +34,7 @@ __all__ = [
     "add_coded",
     "add_rest",
     "add_rest_of_coded",
+    "add_up_pieces",
     "count_from",
     "count_high",
     "count_low",

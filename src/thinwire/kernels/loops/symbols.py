@@ -25,3 +25,14 @@ def count_symbols(symbols: Symbols, a: Counts, b: Counts, c: Counts, d: Counts) 
         i += np.uint64(4)
     for j in range(whole, np.uint64(len(symbols))):
         a[symbols[j]] += 1
+
+
+@compiled()
+def add_up_pieces(symbols: Symbols, each: Counts, size: int, out: Counts) -> None:
+    """What the symbols of each piece, of so many, add up to; the last piece may be short."""
+    for k in range(len(out)):
+        piece = symbols[k * size : (k + 1) * size]
+        total = np.int64(0)
+        for i in range(len(piece)):
+            total += each[piece[i]]
+        out[k] = total
