@@ -75,6 +75,9 @@ def rows_for(name: str, data: Bytes, least: float, size_bars: dict[str, float], 
             under = f"{name}, {coder} under {model!r}"
             rows.append(Row(f"{under}, % over the entropy", over, at_most(over, size_bars[coder])))
             rows.append(Row(f"{under}, zstd's bytes / its", zstd / told, at_least(zstd / told, 1)))
+    told = len(squeeze(data, None, None))
+    rows.append(Row(f"{name}, Entropy(), % over the entropy", (8 * told / least - 1) * 100))
+    rows.append(Row(f"{name}, Entropy(), zstd's bytes / its", zstd / told, at_least(zstd / told, 1)))
     rows.append(Row(f"{name}, zstd, % over the entropy", (8 * zstd / least - 1) * 100))
     for threads in (1, 2):
         with threads_of_torch(threads):

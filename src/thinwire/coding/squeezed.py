@@ -1,7 +1,7 @@
 """A row of symbols as a block of bytes: which model and coder, the model's parameters, and the code; or as they are.
 
-A row whose pieces differ in how common their symbols are is told as several: which piece is of which group, and a block
-for each group.
+Where no model is asked for, a row whose pieces differ in how common their symbols are is told as several: which piece
+is of which group, and a block for each group.
 """
 
 from typing import Any, NamedTuple
@@ -46,12 +46,12 @@ def squeeze(symbols: Symbols, model: Model | None, coder: Coder | None) -> bytes
         return _stored(symbols)
     step = _step(len(symbols), model)
     counts = counted(symbols if step == 1 else np.ascontiguousarray(symbols[::step]), _alphabet(symbols.dtype.type))
-    labels = groups(symbols, counts) if step == 1 and symbols.itemsize == 1 else None
+    labels = groups(symbols, counts) if model is None and symbols.itemsize == 1 else None
     if labels is None:
         return _row(symbols, counts, step, model, coder)
     number = int(labels.max()) + 1
     rows = [gathered(symbols, PIECE, labels == group) for group in range(number)]
-    blocks = [_row(row, counted(row, len(counts)), 1, model, coder) for row in rows]
+    blocks = [_row(row, counted(row, len(counts)), 1, None, coder) for row in rows]
     block = bytes([GROUPED, number]) + squeeze(labels, None, None) + b"".join(blocks)
     return block if len(block) < symbols.nbytes else _stored(symbols)
 
