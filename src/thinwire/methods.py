@@ -84,12 +84,12 @@ METHODS: dict[str, Method] = {
         Method(
             "gennorm",
             Average(Chain(MiniFloat("fp8-152"), Entropy(GenNorm(grid="fp8-152"), Huffman()))),
-            "8-bit floats, coded under a fitted law: 4 to 6 bits an entry. For few ranks and gradients above 1e-4.",
+            "8-bit floats, coded under a fitted law: 3 to 6 bits an entry. For few ranks and gradients above 1e-4.",
         ),
         Method(
             "co3",
             Choose(When(Feedback(Matched("fp4-121"), decay=0.7), min_dim=2)),
-            "4-bit floats on a scale that suits each layer's law, coded under it: 2 to 3 bits an entry. For few ranks.",
+            "4-bit floats on a scale that suits each layer's law, coded under it: 1 to 3 bits an entry. For few ranks.",
         ),
         Method(
             "randomk",
