@@ -8,7 +8,8 @@ demo: .venv/ready
 	$(BIN)/thinwire demo
 
 test: .venv/ready
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/lab
+	$(BIN)/python -m pytest tests/lab  # alone, as it measures links and times
 
 check: .venv/ready
 	$(BIN)/ruff check .
