@@ -24,7 +24,7 @@ PER_KIND = 0.72  # bits by which symbols that occur by chance seem to take too f
 MOST_TOLD = 2**18  # bytes of parameters: more than a table of the largest alphabet takes
 SMALLEST = 16  # bytes, that parameters alone would take
 FLAT = 0.995  # of what symbols take as they are: with less to gain, nothing is tried
-SLIGHT = 0.005  # of the bytes: no law is looked for where a table takes less, as it could save no more
+SLIGHT = 0.001  # of the bytes: no law is looked for where a table takes less, as it could save no more
 NEAR = 0.03  # of the bytes by which a law from moments may be worse than a table, and yet be worth a better fit
 WORTH = 0.02  # of the bytes, that rANS must save to be taken where nothing is said, as it takes longer
 WIDEST = 256  # alphabets up to which a law is fitted by likelihood where nothing is said
@@ -51,7 +51,7 @@ def squeeze(symbols: Symbols, model: Model | None, coder: Coder | None) -> bytes
         return _row(symbols, counts, step, model, coder)
     number = int(labels.max()) + 1
     rows = [gathered(symbols, PIECE, labels == group) for group in range(number)]
-    blocks = [_row(row, counted(row, len(counts)), 1, None, coder) for row in rows]
+    blocks = [_row(row, counted(row, len(counts)), 1, Histogram(), coder) for row in rows]
     block = bytes([GROUPED, number]) + squeeze(labels, None, None) + b"".join(blocks)
     return block if len(block) < symbols.nbytes else _stored(symbols)
 

@@ -3,73 +3,44 @@
 All are serial, as numba's own threads do not bear being started from several; threads.spread cuts the long ones. Arrays
 are contiguous. Nothing is checked for the loops. Those that decode neither read nor write beyond their arrays, whatever
 is in them; those that take places take increasing ones, of which the callers check the ends.
+
+A file is imported when a loop of it is first asked for, as to read all of them takes time. One is at once, so that who
+has no numba, or no place for what it compiles, is told so here.
 """
 
-from .bins import add_and_reach, told
-from .coded import add_coded, add_rest_of_coded, write_coded
-from .huffman import read_huffman12, read_huffman16, write_huffman12, write_huffman16
-from .indices import counted, gaps_of, join_gaps, join_positions, mark, mark_gaps, marked, pack
-from .look_up import looked_up, ranked
-from .low_rank import add_rest, dots, product, renewed, sums
-from .quantise import quantise, scales
-from .rans import read_rans14, read_rans16, write_rans14, write_rans16
-from .selection import (
-    add_and_filter,
-    add_at,
-    count_from,
-    count_high,
-    count_low,
-    filter_from,
-    keep,
-    keep_among,
-    sample_sum,
-)
-from .signs import magnitudes, signs, thirds
-from .symbols import add_up_pieces, count_symbols
+from importlib import import_module
+from typing import Any
 
-__all__ = [
-    "add_and_filter",
-    "add_and_reach",
-    "add_at",
-    "add_coded",
-    "add_rest",
-    "add_rest_of_coded",
-    "add_up_pieces",
-    "count_from",
-    "count_high",
-    "count_low",
-    "count_symbols",
-    "counted",
-    "dots",
-    "filter_from",
-    "gaps_of",
-    "join_gaps",
-    "join_positions",
-    "keep",
-    "keep_among",
-    "looked_up",
-    "magnitudes",
-    "mark",
-    "mark_gaps",
-    "marked",
-    "pack",
-    "product",
-    "quantise",
-    "ranked",
-    "read_huffman12",
-    "read_huffman16",
-    "read_rans14",
-    "read_rans16",
-    "renewed",
-    "sample_sum",
-    "scales",
-    "signs",
-    "sums",
-    "thirds",
-    "told",
-    "write_coded",
-    "write_huffman12",
-    "write_huffman16",
-    "write_rans14",
-    "write_rans16",
-]
+from . import look_up as look_up
+
+LOOPS = {
+    "bins": ("add_and_reach", "told"),
+    "coded": ("add_coded", "add_rest_of_coded", "write_coded"),
+    "huffman": ("read_huffman12", "read_huffman16", "write_huffman12", "write_huffman16"),
+    "indices": ("counted", "gaps_of", "join_gaps", "join_positions", "mark", "mark_gaps", "marked", "pack"),
+    "look_up": ("looked_up", "ranked"),
+    "low_rank": ("add_rest", "dots", "product", "renewed", "sums"),
+    "quantise": ("quantise", "scales"),
+    "rans": ("read_rans14", "read_rans16", "write_rans14", "write_rans16"),
+    "selection": (
+        "add_and_filter",
+        "add_at",
+        "count_from",
+        "count_high",
+        "count_low",
+        "filter_from",
+        "keep",
+        "keep_among",
+        "sample_sum",
+    ),
+    "signs": ("magnitudes", "signs", "thirds"),
+    "symbols": ("add_up_pieces", "count_symbols"),
+}
+FILES = {loop: file for file, loops in LOOPS.items() for loop in loops}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in FILES:
+        raise AttributeError(f"there is no loop {name!r}")
+    globals()[name] = loop = getattr(import_module(f".{FILES[name]}", __name__), name)
+    return loop
