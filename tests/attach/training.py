@@ -15,7 +15,8 @@ from thinwire.methods import METHODS
 
 INPUTS, CLASSES = 20, 10
 NAMES = tuple(METHODS)
-FIXED = tuple(name for name in NAMES if name not in ("topk8", "adacomp", "dgc", "gennorm", "co3"))  # the same length in every step
+VARYING = ("topk8", "adacomp", "dgc", "gennorm", "co3")  # in length, from step to step
+FIXED = tuple(name for name in NAMES if name not in VARYING)
 TINY_BUCKETS = 0.002  # in MB: the classifier below needs at least three of them
 
 
