@@ -1,5 +1,6 @@
 """Compiled loops are there when they are needed, and not before; without numba all goes on, and it is said once."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -57,3 +58,13 @@ def test_compiled_loops_take_contiguous_floats_of_32_bits() -> None:
     assert loops_for(x, x) is not None
     for other in (x.double(), x.bfloat16(), x.T, x.to("meta")):
         assert loops_for(x, other) is None
+
+
+def test_every_loop_is_found_by_its_name_whatever_was_imported_before() -> None:
+    loops = pytest.importorskip("thinwire.kernels.loops")
+    for file in loops.LOOPS:
+        importlib.import_module(f"thinwire.kernels.loops.{file}")
+    for name in loops.FILES:
+        assert callable(getattr(loops, name)), f"{name} is a file as well"
+    with pytest.raises(AttributeError, match="no loop 'unknown'"):
+        loops.unknown  # noqa: B018

@@ -1,6 +1,6 @@
 """Signs of numbers, of all or of the large ones, and their mean magnitude.
 
-Sums are taken in 64 bits and in an order that is described in loops/signs.py, as loops take it: so they do not depend
+Sums are taken in 64 bits and in an order that is described in loops/signing.py, as loops take it: so they do not depend
 on the number of threads, nor on where they are taken.
 """
 

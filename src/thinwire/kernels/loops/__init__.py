@@ -20,7 +20,7 @@ LOOPS = {
     "indices": ("counted", "gaps_of", "join_gaps", "join_positions", "mark", "mark_gaps", "marked", "pack"),
     "look_up": ("looked_up", "ranked"),
     "low_rank": ("add_rest", "dots", "product", "renewed", "sums"),
-    "quantise": ("quantise", "scales"),
+    "quantising": ("quantise", "scales"),
     "rans": ("read_rans14", "read_rans16", "write_rans14", "write_rans16"),
     "selection": (
         "add_and_filter",
@@ -33,7 +33,7 @@ LOOPS = {
         "keep_among",
         "sample_sum",
     ),
-    "signs": ("magnitudes", "signs", "thirds"),
+    "signing": ("magnitudes", "signs", "thirds"),
     "symbols": ("add_up_pieces", "count_symbols"),
 }
 FILES = {loop: file for file, loops in LOOPS.items() for loop in loops}
