@@ -237,6 +237,15 @@ def test_the_command_tells_of_a_real_run(tmp_path, capsys):
     assert f"The 1 largest of {len(told['layers'])} layers" in shown
     assert "the last that was captured" in shown
     assert str(tmp_path / "fit.html") in shown.replace("\n", "")
+    # The report of the run has both pages.
+    assert main(["report", str(tmp_path)]) == 0
+    page = Page((tmp_path / "report.html").read_text("utf-8"))
+    assert page.references == []
+    assert {"fit-1-shapes", "fit-1-bits", "fit-1-density-1", "fit-2-shapes"} <= set(page.figures)
+    assert page.text.count("Gradients of digits-cnn") == 2
+    (tmp_path / "fit.html").write_text("something else")
+    assert main(["report", str(tmp_path)]) == 2
+    assert "is not a page that thinwire fit wrote" in capsys.readouterr().err
 
 
 def test_mistakes_are_answered_with_one_clear_message(folder, tmp_path, capsys):

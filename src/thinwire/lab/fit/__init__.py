@@ -6,10 +6,9 @@ from thinwire.lab.fit.forms import FORMS, form
 from thinwire.lab.fit.page import page
 from thinwire.lab.fit.study import Study, study
 from thinwire.lab.fit.table import shown
+from thinwire.lab.report.fitted import PAGE
 
 __all__ = ["FORMS", "PAGE", "Study", "form", "shown", "study", "write"]
-
-PAGE = "fit.html"
 
 
 def write(study: Study, folder: Path) -> Path:

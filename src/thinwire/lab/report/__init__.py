@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from thinwire.lab.report import looks, page, picture
+from thinwire.lab.report import fitted, looks, page, picture
 from thinwire.lab.report.picture import check_drawing
 from thinwire.lab.report.reading import read
 from thinwire.lab.report.summary import sections
@@ -18,5 +18,5 @@ def write(folder: Path, target: float | None = None) -> Path:
     """Save a page and a picture of all runs below a folder into it; returns the page's path."""
     found = sections(read(folder), target)
     picture.draw(found[0], looks.looks(found), folder / PICTURE)
-    (folder / PAGE).write_text(page.page(found), "utf-8")
+    (folder / PAGE).write_text(page.page(found, fitted.read(folder)), "utf-8")
     return folder / PAGE

@@ -1,9 +1,11 @@
 """The page that holds everything."""
 
+from collections.abc import Sequence
 from html import escape
 
 from thinwire.lab.report import looks, units
 from thinwire.lab.report.elements import document, swatch
+from thinwire.lab.report.fitted import Fitted
 from thinwire.lab.report.looks import Look
 from thinwire.lab.report.summary import Section
 from thinwire.lab.report.svg import tag
@@ -12,7 +14,7 @@ from thinwire.lab.report.task import MODELLED, task
 from thinwire.lab.runs import Run
 
 
-def page(sections: list[Section]) -> str:
+def page(sections: list[Section], laws: Sequence[Fitted] = ()) -> str:
     runs = [run for section in sections for run in section.runs]
     tasks = ", ".join(dict.fromkeys(run.workload for run in runs))
     chosen = looks.looks(sections)
@@ -21,11 +23,17 @@ def page(sections: list[Section]) -> str:
         _told(sections, runs),
         _contents(sections) if len(sections) > 1 else "",
         *(task(section, chosen, f"task-{i + 1}") for i, section in enumerate(sections)),
+        *map(_laws, laws),
         _methods(sections, chosen),
         _repeat(sections),
         _machine(runs),
         tag("footer", "Made by <code>thinwire report</code>. The figures are in the run.json files beside this page."),
     )
+
+
+def _laws(fitted: Fitted) -> str:
+    summary = tag("summary", escape(fitted.title))
+    return tag("section", tag("h2", "The laws of gradients"), tag("details", summary, fitted.markup), class_="laws")
 
 
 def _told(sections: list[Section], runs: list[Run]) -> str:
