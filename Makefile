@@ -1,6 +1,8 @@
 # Each target makes its own virtual environment when it is missing or older than what it is made from.
 PYTHON ?= python3
 BIN := .venv/bin
+# Tests that measure links, and who ends first: nothing else runs beside them.
+ALONE := tests/lab/links tests/lab/test_processes.py tests/lab/test_killed.py
 
 .PHONY: demo test check bench clean
 
@@ -8,8 +10,8 @@ demo: .venv/ready
 	$(BIN)/thinwire demo
 
 test: .venv/ready
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/lab
-	$(BIN)/python -m pytest tests/lab  # alone, as it measures links and times
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ALONE:%=--ignore=%)
+	$(BIN)/python -m pytest $(ALONE)
 
 check: .venv/ready
 	$(BIN)/ruff check .
