@@ -95,6 +95,14 @@ def test_pieces_of_different_sizes_are_told_apart(size: int) -> None:
     assert alike[0] != GROUPED, "in another order there is nothing to tell apart"
 
 
+def test_groups_of_very_many_pieces_have_no_groups_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the labels of pieces come in heaps, as of a long row they would be worth groups of their own."""
+    monkeypatch.setattr("thinwire.coding.groups.SMALLEST", 64)
+    quiet, loud = integers(entries(1.0, 60_000), 8, 0.3), integers(entries(1.0, 60_000), 8, 15)
+    mixed = np.where(np.repeat(np.arange(120_000 // 256 + 1) % 2 == 0, 256)[:60_000], quiet, loud)
+    assert check(np.concatenate([quiet, loud, mixed, quiet]))[0] == GROUPED
+
+
 def test_groups_within_groups_and_groups_that_are_not_there_are_refused() -> None:
     symbols = np.concatenate([integers(entries(1.0, 30_000), 8, 1), integers(entries(1.0, 30_000), 8, 20)])
     block = as_array(check(symbols))

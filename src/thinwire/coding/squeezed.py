@@ -50,9 +50,9 @@ def squeeze(symbols: Symbols, model: Model | None, coder: Coder | None) -> bytes
     if labels is None:
         return _row(symbols, counts, step, model, coder)
     number = int(labels.max()) + 1
-    rows = [gathered(symbols, PIECE, labels == group) for group in range(number)]
+    rows = [labels, *(gathered(symbols, PIECE, labels == group) for group in range(number))]
     blocks = [_row(row, counted(row, len(counts)), 1, Histogram(), coder) for row in rows]
-    block = bytes([GROUPED, number]) + squeeze(labels, None, None) + b"".join(blocks)
+    block = bytes([GROUPED, number]) + b"".join(blocks)
     return block if len(block) < symbols.nbytes else _stored(symbols)
 
 
@@ -68,8 +68,10 @@ def _row(symbols: Symbols, counts: Integers, step: int, model: Model | None, cod
     head = bytes([plan.model.code << 4 | plan.coder.code])
     try:
         block = head + plan.told + plan.coder.encode(symbols, plan.frequencies).tobytes()
-    except ValueError:  # a symbol that the sample did not have, and that no law tells of
-        return stored
+    except ValueError:
+        if step == 1:
+            raise
+        return stored  # there is a symbol that the sample did not have, and that no law tells of
     return block if len(block) < len(stored) else stored
 
 
