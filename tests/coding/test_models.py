@@ -7,8 +7,9 @@ import pytest
 
 from thinwire import GenNorm, Histogram, Laplace, Normal, PayloadError
 from thinwire.coding import Model
-from thinwire.coding.gen_norm import SHAPES, TOLD, by_symbol
+from thinwire.coding.gen_norm import by_symbol
 from thinwire.coding.grids import GRIDS, INTEGERS, MINIFLOATS, WIDE
+from thinwire.coding.parameters import SHAPES, TOLD
 
 from .symbols import Bytes, cost, entries, entropy, floats, integers
 
