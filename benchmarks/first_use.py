@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from benchmarks.rows import Row, at_most
 
 COLD_BAR, WARM_BAR = 10.0, 1.0
-ALONE = ("adacomp", "topk", "powersgd")  # as most people meet them
+ALONE = ("adacomp", "topk", "powersgd", "gennorm")  # as most people meet them
 STATES = ("none compiled yet", "all compiled before")
 
 USES = """
@@ -24,11 +24,15 @@ torch.set_num_threads(1)
 x = torch.randn(64, 2048, generator=torch.Generator().manual_seed(0))
 methods = [thinwire.methods.METHODS[name].reducer for name in sys.argv[1:]]
 if not methods:
+    wide = thinwire.BinMarks(500)  # has codes of 16 bits
     methods += [thinwire.Feedback(thinwire.PowerSGD(rank)) for rank in (1, 4)]
     methods += [thinwire.Feedback(thinwire.TopK(0.01)), thinwire.Feedback(thinwire.TopK(0.2)), thinwire.AdaComp(500)]
     methods += [thinwire.AdaComp(40), thinwire.Feedback(thinwire.Marks())]
     methods += [thinwire.Feedback(thinwire.Quantize(bits)) for bits in (2, 4, 8)]
     methods += [thinwire.Feedback(thinwire.Sign()), thinwire.Feedback(thinwire.Ternary())]
+    for coder in (thinwire.Huffman(), thinwire.Rans()):
+        squeezed = thinwire.Entropy(coder=coder)
+        methods += [thinwire.Average(thinwire.Chain(codes, squeezed)) for codes in (thinwire.MiniFloat(), wide)]
 
 
 def use() -> None:
