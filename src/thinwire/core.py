@@ -20,7 +20,7 @@ from .outcome import Outcome
 
 Parts = tuple[Tensor, ...]  # the signal on top, side information below; a meta tensor is an outline: a shape, no bytes
 State = Any  # tensors, numbers and tuples of them: what a checkpoint holds
-EACH = -1  # as a message's source or target: every rank, for its own shard
+EACH = -1  # a message's source or target: every rank, for its own shard
 
 
 class PayloadError(ValueError):
@@ -101,10 +101,11 @@ class Reducer(Described, ABC):
 
 @dataclass(frozen=True, repr=False)
 class Peers(Described):
-    """A weighted sum over ranks. Ranks that share a topic hear each other."""
+    """A weighted sum over ranks: those that it hears, in order."""
 
     topic: str
     weights: tuple[tuple[int, float], ...]
+    listeners: tuple[int, ...] | None = None  # the other ranks that hear it; None: those it hears, with the same Peers
 
 
 class Envelope(NamedTuple):

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from .core import Talk
 from .session import Session
-from .strategies.data_parallel import DataParallel, Unit
+from .strategies import DataParallel, Unit
 
 
 class Step:

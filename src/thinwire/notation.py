@@ -7,7 +7,7 @@ from dataclasses import fields
 from inspect import isabstract
 from typing import Any
 
-from . import codecs, coding, reducers, strategies
+from . import codecs, coding, reducers, strategies, topologies
 from .core import Peers
 from .described import Described
 
@@ -16,7 +16,8 @@ LONGEST = 10_000  # characters; real notations have a few hundred
 
 def vocabulary() -> dict[str, type[Described]]:
     """Every name that the notation knows: the public ones that are descriptions."""
-    public = [getattr(module, name) for module in (codecs, coding, reducers, strategies) for name in module.__all__]
+    modules = (codecs, coding, reducers, strategies, topologies)
+    public = [getattr(module, name) for module in modules for name in module.__all__]
     classes = [value for value in (*public, Peers) if isinstance(value, type) and issubclass(value, Described)]
     return {cls.__name__: cls for cls in classes if not isabstract(cls)}
 

@@ -19,7 +19,7 @@ from .transports import Collectives, Worker
 from .version import __version__
 
 ON_NONFINITE = ("raise", "skip", "pass")
-STATE_VERSION = 1
+STATE_VERSION = 2
 WRONG = {
     "version": "this checkpoint is of another version",
     "method": "this checkpoint is of another method",
@@ -112,7 +112,7 @@ class Session:
             "ranks": self.transport.size,
             "parameters": self._described(),
             "meter": self.meter.as_dict(prefix=""),
-            "said": dict(self.meter.said),
+            "itemised": self.meter.itemised(),
             "state": plain(self.state),
         }
 
@@ -127,14 +127,14 @@ class Session:
         for name, value in expected.items():
             if saved.get(name) != value:
                 raise ValueError(f"{WRONG[name]} ({name}: {saved.get(name)!r} in the checkpoint, {value!r} here)")
-        missing = {"parameters", "meter", "said", "state"} - saved.keys()
+        missing = {"parameters", "meter", "itemised", "state"} - saved.keys()
         if missing:
             raise ValueError(f"this checkpoint lacks {', '.join(sorted(missing))}")
         for there, here in zip_longest(saved["parameters"], self._described(), fillvalue="nothing"):
             if there != here:
                 raise ValueError(f"this checkpoint is of another model: it has {there}, here is {here}")
         state = restored(self.strategy.init(self.replica), saved["state"])
-        self.meter.load(saved["meter"], saved["said"])
+        self.meter.load(saved["meter"], saved["itemised"])
         self.state = state
         self._at_last_step = self._counted()
 

@@ -6,10 +6,11 @@ from thinwire import Meter
 
 
 def counted() -> Meter:
-    counts = {"steps": 3, "rounds": 6, "dense_bytes": 1000, "link_bytes": 300, "dense_link_bytes": 1500, "skipped": 1}
+    counts = {"steps": 3, "rounds": 6, "dense_bytes": 1000, "link_bytes": 260, "dense_link_bytes": 1500, "skipped": 1}
     meter = Meter(**counts)
     for about, nbytes in (("weight", 150), ("", 50), ("weight", 50)):
         meter.count_said(about, nbytes)
+    meter.count_carried({1: 20, 2: 10}, {1: 40})
     return meter
 
 
@@ -20,7 +21,7 @@ def test_the_ratio_is_how_many_times_smaller_the_payload_was() -> None:
 
 def test_the_numbers_of_a_logger_are_flat_and_complete() -> None:
     numbers = counted().as_dict()
-    known = {field.name for field in fields(Meter)} - {"said"} | {"ratio"}
+    known = {field.name for field in fields(Meter)} - {"said", "sent", "received"} | {"ratio"}
     assert set(numbers) == {f"thinwire/{name}" for name in known}
     assert numbers["thinwire/payload_bytes"] == 250
     assert numbers["thinwire/ratio"] == 4.0
@@ -33,7 +34,7 @@ def test_the_prefix_can_be_chosen() -> None:
 
 def test_counting_goes_on_from_a_checkpoint() -> None:
     meter, before = Meter(), counted()
-    meter.load(before.as_dict(prefix=""), before.said)
+    meter.load(before.as_dict(prefix=""), before.itemised())
     assert meter == counted()
     meter.count_said("bias", 1)
     assert before == counted(), "what was loaded is a copy"
@@ -42,6 +43,13 @@ def test_counting_goes_on_from_a_checkpoint() -> None:
 def test_what_is_said_counts_once_in_all_and_once_by_what_it_is_about() -> None:
     assert counted().said == {"weight": 200, "": 50}
     assert counted().payload_bytes == 250
+
+
+def test_what_is_carried_counts_in_its_busier_direction_and_for_each_rank() -> None:
+    meter = counted()
+    assert meter.link_bytes == 300
+    meter.count_carried({1: 5}, {})
+    assert (meter.sent, meter.received, meter.link_bytes) == ({1: 25, 2: 10}, {1: 40}, 305)
 
 
 def test_numbers_that_are_missing_are_named() -> None:

@@ -1,48 +1,16 @@
-from collections import defaultdict
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..codecs import Sign
-from ..core import (
-    Codec,
-    Conversation,
-    Message,
-    Parameter,
-    Reducer,
-    Replica,
-    Reply,
-    State,
-    Strategy,
-    Talk,
-    together,
-)
-from ..lazy import Lazy, copy_, dense, is_finite, norm, outline
+from ..core import Codec, Message, Reducer, Replica, Reply, State, Strategy, Talk, together
 from ..outcome import Lost, Outcome
 from ..reducers import as_reducer
 from ..topologies import world
 from .layer import Layer
-
-FUSED = "small ones"
-
-
-class Unit(NamedTuple):
-    """What one conversation is about: a parameter, or several small ones flattened together."""
-
-    names: tuple[str, ...]
-    reducer: Reducer
-    seed: int
-
-    @property
-    def key(self) -> str:
-        return ",".join(self.names)
-
-    def kind(self, replica: Replica) -> str:
-        """Of its layer; small tensors that share a conversation are a kind of their own."""
-        return replica.kinds[self.names[0]] if len(self.names) == 1 else FUSED
+from .units import Unit, check_fuse_below, layers_of, not_finite, units_of, unsaid_of, watched
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,23 +22,16 @@ class DataParallel(Strategy):
 
     def __post_init__(self) -> None:
         as_reducer(self.reducer)
-        if not (isinstance(self.fuse_below, int) and self.fuse_below >= 0):
-            raise ValueError(f"DataParallel fuses tensors below 0 elements or more, not {self.fuse_below!r}")
+        check_fuse_below("DataParallel", self.fuse_below)
 
     def units(self, replica: Replica) -> tuple[Unit, ...]:
         """What to talk about, in an order that depends on the model alone."""
-        reducer = as_reducer(self.reducer)
-        groups: dict[Any, list[str]] = defaultdict(list)
-        for name, p in replica.parameters.items():
-            suited = reducer.suited(Parameter(name, replica.kinds[name], outline(p), replica.size))
-            alone = suited.shaped or p.numel() >= self.fuse_below
-            groups[suited, p.dtype, p.device, name if alone else None].append(name)
-        return tuple(Unit(tuple(names), key[0], seed) for seed, (key, names) in enumerate(groups.items()))
+        return units_of(replica, self.reducer, self.fuse_below)
 
     def init(self, replica: Replica, units: Collection[Unit] | None = None) -> dict[str, State]:
         """What is remembered of these units, by default of all."""
         return {
-            unit.key: unit.reducer.init(_flattened([replica.parameters[n].detach() for n in unit.names]), unit.seed)
+            unit.key: unit.reducer.init(unit.gathered(replica.parameters), unit.seed)
             for unit in (self.units(replica) if units is None else units)
         }
 
@@ -100,21 +61,8 @@ class DataParallel(Strategy):
     def layers(
         self, replica: Replica, state: dict[str, State], dense_bytes: int, said: Mapping[str, int]
     ) -> dict[str, Layer]:
-        """What came of each unit so far, by its key; the bytes are a meter's."""
-        sizes = {name: p.nbytes for name, p in replica.parameters.items()}
-        whole = sum(sizes.values())
-        layers = {}
-        for unit in self.units(replica):
-            unsaid = unit.reducer.unsaid(state[unit.key])
-            layers[unit.key] = Layer(
-                names=unit.names,
-                kind=unit.kind(replica),
-                elements=sum(replica.parameters[name].numel() for name in unit.names),
-                dense_bytes=dense_bytes * sum(sizes[name] for name in unit.names) // whole,
-                payload_bytes=said.get(unit.key, 0),
-                residual=None if unsaid is None else norm(unsaid),
-            )
-        return layers
+        units = self.units(replica)
+        return layers_of(replica, units, unsaid_of(units, state), dense_bytes, said)
 
 
 def _outcome(units: Collection[Unit], outcomes: list[tuple[State, Lost | None]], state: dict[str, State]) -> Outcome:
@@ -135,43 +83,14 @@ def _converse(
 ) -> Generator[Message, Reply[Tensor], tuple[State, Lost | None]]:
     """Reduce a unit's gradients in place; returns its next state.
 
-    If a gradient is not finite, this rank says NaN throughout. Every codec passes that on, so all ranks hear of it in
-    the reply that they wait for anyway, and all of them go on from the state they had.
+    If a gradient is not finite on any rank, all ranks hear of it in the reply that they wait for anyway, and all of
+    them go on from the state they had.
     """
-    mine = [gradients[name] for name in unit.names]
-    reply, new, said, heard = yield from _watched(unit.reducer.reduce(_flattened(mine), state), unit.key)
-    if not (said and heard):
-        here = () if said else tuple(n for n in unit.names if not is_finite(gradients[n])) or unit.names
-        for gradient in mine:
-            gradient.fill_(torch.nan)
+    done = yield from watched(unit.reducer.reduce(unit.gathered(gradients), state), unit.key)
+    if not (done.said and done.heard):
+        here = () if done.said else not_finite(unit.names, gradients)
+        for name in unit.names:
+            gradients[name].fill_(torch.nan)
         return state, Lost(unit.names, here)
-    pieces = [reply.reduced] if len(mine) == 1 else torch.split(dense(reply.reduced), [g.numel() for g in mine])
-    for gradient, piece in zip(mine, pieces, strict=True):
-        copy_(gradient, piece)
-    return new, None
-
-
-def _watched(
-    conversation: Conversation, about: str
-) -> Generator[Message, Reply[Tensor], tuple[Reply[Tensor | Lazy], State, bool, bool]]:
-    """Hold a conversation; tells also whether all that was said in it, and all that was heard, was finite.
-
-    What travels is looked at, not the gradient: it is often much smaller, and no gradient that is not finite gets by.
-    """
-    said = heard = True
-    reply: Reply[Tensor] | None = None
-    while True:
-        try:
-            message = conversation.send(reply)  # type: ignore[arg-type]  # None starts it
-        except StopIteration as end:
-            return *end.value, said, heard
-        if not is_finite(message.tensor):
-            if heard:  # what comes of NaN that was heard is not this rank's own
-                said = False
-            message = message._replace(tensor=torch.full_like(dense(message.tensor), torch.nan))
-        reply = yield message._replace(about=about)
-        heard = heard and is_finite(reply.reduced)
-
-
-def _flattened(tensors: list[Tensor]) -> Tensor:
-    return tensors[0] if len(tensors) == 1 else torch.cat([x.flatten() for x in tensors])
+    unit.write(done.reply.reduced, gradients)
+    return done.state, None

@@ -81,9 +81,9 @@ class Collectives:
         mine = torch.frombuffer(bytearray(data or b" "), dtype=torch.uint8).to(self.device)
         length = torch.tensor([mine.numel()]).view(torch.uint8).to(self.device)
         others = [r for r in range(self.size) if r != self.rank]
-        lengths = self.deliver(Post(dict.fromkeys(others, length), dict.fromkeys(others, 8), {}, ()))
+        lengths = self.deliver(Post(dict.fromkeys(others, length), dict.fromkeys(others, 8), {}))
         sizes = {r: int(n.cpu().view(torch.int64)) for r, n in lengths.items()}
-        heard = self.deliver(Post(dict.fromkeys(others, mine), sizes, {}, ()))
+        heard = self.deliver(Post(dict.fromkeys(others, mine), sizes, {}))
         return [data if r == self.rank else bytes(heard[r].tolist()) for r in range(self.size)]
 
     def broadcast(self, tensors: Iterable[Tensor], source: int = 0) -> None:

@@ -5,7 +5,7 @@ transport, real or simulated, groups, seals, decodes, sums and counts with the s
 """
 
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -27,7 +27,15 @@ class Post(NamedTuple):
     outgoing: dict[int, Tensor]
     incoming: dict[int, int]
     into: dict[int, Tensor]  # where to put what comes from a rank, for those that have a place already
-    about: tuple[Any, ...]  # what is said in this round; a transport that sees all ranks can compare it
+    about: "tuple[Said, ...]" = ()  # the messages of this round; a transport that sees all ranks can compare them
+
+
+class Said(NamedTuple):
+    """A message, and the other ranks that this one says it to and hears it from."""
+
+    envelope: Envelope
+    tells: Collection[int]
+    hears: Collection[int]
 
 
 Posts = Generator[Post, dict[int, Tensor], Any]
@@ -55,15 +63,16 @@ def rounds(talk: Talk, rank: int, size: int, meter: Meter, shared: defaultdict[i
 class _Round:
     def __init__(self, envelopes: list[Envelope], rank: int, size: int, meter: Meter, shared: Shared) -> None:
         for envelope in envelopes:
-            _check(envelope, size)
+            _check(envelope, rank, size)
         self.envelopes, self.rank, self.meter, self.shared = envelopes, rank, meter, shared
         self.others = [r for r in range(size) if r != rank]
-        self.sealed = [Sealed(i, e, rank, size) for i, e in enumerate(envelopes) if not _is_summed(e)]
-        linear = [(i, e) for i, e in enumerate(envelopes) if _is_summed(e)]
+        self.sealed = [Sealed(i, e, rank, size) for i, e in enumerate(envelopes) if not _is_summed(e, size)]
+        linear = [(i, e) for i, e in enumerate(envelopes) if _is_summed(e, size)]
         self.summed = Summed.grouped(linear, rank, size)
+        by_index = {message.index: message for message in self.sealed}
         self.about = tuple(
-            (repr(m.codec), tuple(m.tensor.shape), m.tensor.dtype, m.seed, m.source, m.target, peers)
-            for peers, m in envelopes
+            Said(e, by_index[i].listeners, by_index[i].speakers) if i in by_index else Said(e, self.others, self.others)
+            for i, e in enumerate(envelopes)
         )
 
     def hold(self) -> Generator[Post, dict[int, Tensor], list[Reply[Tensor]]]:
@@ -96,7 +105,7 @@ class _Round:
             for r in self.others
         }
         incoming = yield from self._sizes(outgoing)
-        heard = yield from self._post({r: _joined(pieces) for r, pieces in outgoing.items()}, incoming)
+        heard = yield from self._post(_all_joined(outgoing), incoming)
         for r in self.others:
             messages = [m for m in self.sealed if r in m.speakers]
             lengths = [g.shard_bytes(self.rank) for g in self.summed] + [m.heard_bytes for m in messages]
@@ -149,24 +158,40 @@ class _Round:
     ) -> Generator[Post, dict[int, Tensor], dict[int, Tensor]]:
         outgoing = {r: buffer for r, buffer in outgoing.items() if buffer.numel()}
         incoming = {r: nbytes for r, nbytes in incoming.items() if nbytes}
-        self.meter.link_bytes += max(sum(b.nbytes for b in outgoing.values()), sum(incoming.values()))
+        self.meter.count_carried({r: buffer.nbytes for r, buffer in outgoing.items()}, incoming)
         return (yield Post(outgoing, incoming, into or {}, self.about))
 
 
-def _is_summed(envelope: Envelope) -> bool:
-    message = envelope.message
-    return message.codec.linear and message.source is None and message.target is None
-
-
-def _check(envelope: Envelope, size: int) -> None:
+def _is_summed(envelope: Envelope, size: int) -> bool:
     peers, message = envelope
-    if [rank for rank, _ in peers.weights] != list(range(size)):
-        raise ValueError(f"{peers!r} does not weigh the ranks 0 to {size - 1} that are here, each once and in order")
-    for what, rank in (("source", message.source), ("target", message.target)):
-        if rank is not None and not EACH <= rank < size:
-            raise ValueError(f"a message names rank {rank} as its {what}, but there are only {size} ranks")
+    of_all = peers.listeners is None and len(peers.weights) == size
+    return message.codec.linear and message.source is None and message.target is None and of_all
+
+
+def _check(envelope: Envelope, rank: int, size: int) -> None:
+    peers, message = envelope
+    ranks = [rank for rank, _ in peers.weights]
+    if not all(a < b for a, b in zip([-1, *ranks], [*ranks, size], strict=True)):
+        raise ValueError(f"{peers!r} does not weigh some of the ranks 0 to {size - 1}, each once and in order")
+    if peers.listeners is not None and not {rank, *peers.listeners} <= set(range(size)):
+        raise ValueError(f"{peers!r} is heard by ranks that are not here: there are {size}")
+    if peers.listeners is None and rank not in ranks:
+        raise ValueError(f"{peers!r} is not for rank {rank} to speak to")
+    some = peers.listeners is not None or len(ranks) < size
+    if some and (message.source is not None or message.target is not None):
+        raise ValueError("a message to some of the ranks has neither a source nor a target: all of them speak")
+    for what, named in (("source", message.source), ("target", message.target)):
+        if named is not None and not EACH <= named < size:
+            raise ValueError(f"a message names rank {named} as its {what}, but there are only {size} ranks")
     if message.source is not None and message.target is not None:
         raise ValueError("a message has a source or a target, not both")
+
+
+def _all_joined(outgoing: dict[int, list[Tensor]]) -> dict[int, Tensor]:
+    """Each rank's pieces as one buffer; ranks that are told the same share it."""
+    keys = {r: tuple(map(id, pieces)) for r, pieces in outgoing.items()}
+    made = {key: _joined(outgoing[r]) for key, r in {key: r for r, key in keys.items()}.items()}
+    return {r: made[key] for r, key in keys.items()}
 
 
 def _joined(pieces: list[Tensor]) -> Tensor:

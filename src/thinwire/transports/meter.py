@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import Any
+
+ITEMISED = ("said", "sent", "received")
 
 
 @dataclass
@@ -18,7 +21,11 @@ class Meter:
     exchange_seconds: float = 0.0  # waiting for the peers and the wire
     decode_seconds: float = 0.0
     skipped: int = 0  # messages dropped because a gradient was not finite
+    average_bytes: int = 0  # as link_bytes, for what `handle.average()` asked for
+    consensus: float = 0.0  # how far replicas were from their mean when it was last asked for, of that mean's size
     said: dict[str, int] = field(default_factory=dict)  # the payload's bytes, by what messages were about
+    sent: dict[int, int] = field(default_factory=dict)  # bytes that went to each rank
+    received: dict[int, int] = field(default_factory=dict)  # bytes that came from each rank
 
     @property
     def ratio(self) -> float:
@@ -26,22 +33,34 @@ class Meter:
         return self.dense_bytes / self.payload_bytes if self.payload_bytes else 1.0
 
     def as_dict(self, prefix: str = "thinwire/") -> dict[str, float]:
-        """Flat numbers, as loggers take them: all but what was `said` about each layer."""
+        """Flat numbers, as loggers take them: all but what is itemised."""
         return {prefix + name: getattr(self, name) for name in (*_numbers(), "ratio")}
 
-    def load(self, numbers: Mapping[str, float], said: Mapping[str, int]) -> None:
-        """Go on counting from what `as_dict(prefix="")` and `said` gave."""
+    def itemised(self) -> dict[str, dict[Any, int]]:
+        """What is counted by layer, or by rank."""
+        return {name: dict(getattr(self, name)) for name in ITEMISED}
+
+    def load(self, numbers: Mapping[str, float], itemised: Mapping[str, Mapping[Any, int]]) -> None:
+        """Go on counting from what `as_dict(prefix="")` and `itemised` gave."""
         missing = set(_numbers()) - numbers.keys()
         if missing:
             raise ValueError(f"the meter's {', '.join(sorted(missing))} cannot be gone on from")
         for name in _numbers():
             setattr(self, name, numbers[name])
-        self.said = dict(said)
+        for name in ITEMISED:
+            setattr(self, name, dict(itemised.get(name, {})))
 
     def count_said(self, about: str, nbytes: int) -> None:
         """Note a message that this rank has encoded."""
         self.payload_bytes += nbytes
         self.said[about] = self.said.get(about, 0) + nbytes
+
+    def count_carried(self, sent: Mapping[int, int], received: Mapping[int, int]) -> None:
+        """Note an exchange: how many bytes went to which rank, and came from which."""
+        self.link_bytes += max(sum(sent.values()), sum(received.values()))
+        for counted, new in ((self.sent, sent), (self.received, received)):
+            for rank, nbytes in new.items():
+                counted[rank] = counted.get(rank, 0) + nbytes
 
     def count_dense(self, nbytes: int, ranks: int) -> None:
         """Note gradients that are about to be exchanged by some method."""
@@ -50,4 +69,4 @@ class Meter:
 
 
 def _numbers() -> list[str]:
-    return [field.name for field in fields(Meter) if field.name != "said"]
+    return [field.name for field in fields(Meter) if field.name not in ITEMISED]

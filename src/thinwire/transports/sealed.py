@@ -24,10 +24,12 @@ class Sealed:
         source, target = self.message.source, self.message.target
         self.speaks = source in (None, EACH, rank)
         self.hears = target in (None, EACH, rank)
-        everyone = [r for r in range(size) if r != rank]
-        speakers = everyone if source in (None, EACH) else [source]
+        others = [r for r, _ in self.peers.weights if r != rank]
+        listeners = others if self.peers.listeners is None else [r for r in self.peers.listeners if r != rank]
+        speakers = others if source in (None, EACH) else [source]
         self.speakers = {r for r in speakers if r != rank} if self.hears else set()
-        self.listeners = everyone if target in (None, EACH) else [r for r in everyone if r == target]
+        self.listeners = listeners if target in (None, EACH) else [r for r in listeners if r == target]
+        self.shareable = self.peers.listeners is None and len(others) == size - 1
         # What one rank says to another stands for: the tensor, or a shard of it.
         self.whole = outline(self.message.tensor)
         self.like = self.whole
@@ -64,6 +66,8 @@ class Sealed:
         if target is not None:  # a sum that only this rank hears
             own = self._decode(self.mine[self.rank if target == EACH else 0])
             return Reply(self._weighted(own), sent)
+        if not self.shareable:
+            return Reply(self._weighted(sent), sent)
         key = ("sealed", self.index)
         if key not in shared:
             if source is None:
@@ -75,11 +79,13 @@ class Sealed:
         return Reply(shared[key], sent)
 
     def _all(self, own: Tensor | Lazy) -> Iterable[Tensor | Lazy]:
-        """What every rank said, in the order of the ranks, decoded as it is asked for."""
-        return (own if r == self.rank else self._decode(self.heard[r]) for r in range(self.size))
+        """What every rank that is weighed said, in the order of the ranks, decoded as it is asked for."""
+        return (own if r == self.rank else self._decode(self.heard[r]) for r, _ in self.peers.weights)
 
     def _weighted(self, own: Tensor | Lazy) -> Tensor | Lazy:
         weights = [weight for _, weight in self.peers.weights]
+        if not weights:  # it only speaks in this round
+            return self._zeros(self.like)
         if isinstance(own, Lazy) and own.sparse and own.dtype == working(own.dtype):
             return WeightedSum(list(self._all(own)), weights)  # type: ignore[arg-type]  # decoded as mine is
         return weighted_sum(self._all(own), weights).to(self.like.dtype)

@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import zip_longest
-from typing import Any
+from itertools import permutations, zip_longest
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
-from ..core import Talk
-from .exchange import Post, Posts, Shared, rounds
+from ..core import Peers, Talk
+from .exchange import Post, Posts, Said, Shared, rounds
 from .meter import Meter
 
 
@@ -56,13 +57,19 @@ def _check(posts: dict[int, Post], outcomes: dict[int, Any]) -> None:
     if outcomes:
         silent, speaking = min(outcomes), min(posts)
         raise LockStepError(
-            f"rank {silent} has nothing more to say, while rank {speaking} says {_told(posts[speaking].about)}"
+            f"rank {silent} has nothing more to say, while rank {speaking} says "
+            f"{next((str(_About.of(said)) for said in posts[speaking].about), 'nothing')}"
         )
-    first = posts[0]
-    for rank, post in posts.items():
-        if post.about != first.about:
-            told, expected = next((a, b) for a, b in zip_longest(post.about, first.about) if a != b)
-            raise LockStepError(f"rank {rank} says {_told((told,))} where rank 0 says {_told((expected,))}")
+    about = {rank: [_About.of(said) for said in post.about] for rank, post in posts.items()}
+    size = len(posts)
+    if all(said.peers is not None and len(said.peers.weights) == size for told in about.values() for said in told):
+        for rank, told in about.items():
+            _compare(told, about[0], f"rank {rank} says {{}} where rank 0 says {{}}")
+    else:
+        for rank, other in permutations(posts, 2):
+            told = [a for a, said in zip(about[rank], posts[rank].about, strict=True) if other in said.tells]
+            expected = [a for a, said in zip(about[other], posts[other].about, strict=True) if rank in said.hears]
+            _compare(told, expected, f"rank {rank} says {{}} to rank {other}, which expects {{}}")
     for rank, post in posts.items():
         for other, nbytes in post.incoming.items():
             sent = posts[other].outgoing[rank].nbytes if rank in posts[other].outgoing else 0
@@ -70,12 +77,35 @@ def _check(posts: dict[int, Post], outcomes: dict[int, Any]) -> None:
                 raise LockStepError(f"rank {other} sends {sent} bytes to rank {rank}, which expects {nbytes}")
 
 
-def _told(about: tuple[Any, ...]) -> str:
-    if about[0] is None:
-        return "nothing"
-    codec, shape, dtype, seed, source, target, peers = about[0]
-    weights = ", ".join(f"{weight:.4g}" for _, weight in peers.weights)
-    who = "" if source is None else f" from {source}"
-    whom = "" if target is None else f" to {target}"
-    said = f"a {dtype} tensor of shape {shape} through {codec} with seed {seed}"
-    return f"{said}{who}{whom} weighing {weights} on {peers.topic!r}"
+class _About(NamedTuple):
+    """What the ranks have to agree on of a message."""
+
+    codec: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    seed: int
+    source: int | None
+    target: int | None
+    topic: str
+    peers: Peers | None  # None if each rank has its own
+
+    @classmethod
+    def of(cls, said: Said) -> "_About":
+        peers, m = said.envelope
+        shared = peers if peers.listeners is None else None
+        return cls(
+            repr(m.codec), tuple(m.tensor.shape), m.tensor.dtype, m.seed, m.source, m.target, peers.topic, shared
+        )
+
+    def __str__(self) -> str:
+        weights = "" if self.peers is None else ", ".join(f"{weight:.4g}" for _, weight in self.peers.weights)
+        who = "" if self.source is None else f" from {self.source}"
+        whom = "" if self.target is None else f" to {self.target}"
+        said = f"a {self.dtype} tensor of shape {self.shape} through {self.codec} with seed {self.seed}{who}{whom}"
+        return f"{said}{weights and ' weighing ' + weights} on {self.topic!r}"
+
+
+def _compare(told: list[_About], expected: list[_About], problem: str) -> None:
+    if told != expected:
+        here, there = next((a, b) for a, b in zip_longest(told, expected) if a != b)
+        raise LockStepError(problem.format(here or "nothing", there or "nothing"))

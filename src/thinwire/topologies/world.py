@@ -1,6 +1,4 @@
-"""Who speaks with whom, as plain data."""
-
-from .core import Peers
+from ..core import Peers
 
 
 def world(size: int) -> Peers:

@@ -1,0 +1,122 @@
+"""What conversations are about: a model's parameters, cut into units."""
+
+from collections import defaultdict
+from collections.abc import Collection, Generator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core import Codec, Conversation, Message, Parameter, Reducer, Replica, Reply, State
+from ..lazy import Lazy, copy_, dense, is_finite, norm, outline
+from ..reducers import as_reducer
+from .layer import Layer
+
+FUSED = "small ones"
+
+
+class Unit(NamedTuple):
+    """What one conversation is about: a parameter, or several small ones flattened together."""
+
+    names: tuple[str, ...]
+    reducer: Reducer
+    seed: int
+
+    @property
+    def key(self) -> str:
+        return ",".join(self.names)
+
+    def kind(self, replica: Replica) -> str:
+        """Of its layer; small tensors that share a conversation are a kind of their own."""
+        return replica.kinds[self.names[0]] if len(self.names) == 1 else FUSED
+
+    def gathered(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """Its tensors as one: the tensor itself, if there is one only."""
+        mine = [tensors[name].detach() for name in self.names]
+        return mine[0] if len(mine) == 1 else torch.cat([x.flatten() for x in mine])
+
+    def write(self, what: Tensor | Lazy, tensors: Mapping[str, Tensor]) -> None:
+        """Write what was agreed on into its tensors."""
+        mine = [tensors[name].detach() for name in self.names]
+        pieces = [what] if len(mine) == 1 else torch.split(dense(what), [x.numel() for x in mine])
+        for x, piece in zip(mine, pieces, strict=True):
+            copy_(x, piece)
+
+
+def units_of(replica: Replica, reducer: Codec | Reducer, fuse_below: int) -> tuple[Unit, ...]:
+    """What to talk about, in an order that depends on the model alone."""
+    groups: dict[Any, list[str]] = defaultdict(list)
+    for name, p in replica.parameters.items():
+        suited = as_reducer(reducer).suited(Parameter(name, replica.kinds[name], outline(p), replica.size))
+        alone = suited.shaped or p.numel() >= fuse_below
+        groups[suited, p.dtype, p.device, name if alone else None].append(name)
+    return tuple(Unit(tuple(names), key[0], seed) for seed, (key, names) in enumerate(groups.items()))
+
+
+def check_fuse_below(name: str, fuse_below: int) -> None:
+    if not (isinstance(fuse_below, int) and fuse_below >= 0):
+        raise ValueError(f"{name} fuses tensors below 0 elements or more, not {fuse_below!r}")
+
+
+def layers_of(
+    replica: Replica,
+    units: Collection[Unit],
+    unsaid: Mapping[str, float | None],
+    dense_bytes: int,
+    said: Mapping[str, int],
+) -> dict[str, Layer]:
+    """What came of each unit so far, by its key; the bytes are a meter's."""
+    sizes = {name: p.nbytes for name, p in replica.parameters.items()}
+    whole = sum(sizes.values())
+    return {
+        unit.key: Layer(
+            names=unit.names,
+            kind=unit.kind(replica),
+            elements=sum(replica.parameters[name].numel() for name in unit.names),
+            dense_bytes=dense_bytes * sum(sizes[name] for name in unit.names) // whole,
+            payload_bytes=said.get(unit.key, 0),
+            residual=unsaid.get(unit.key),
+        )
+        for unit in units
+    }
+
+
+def unsaid_of(units: Collection[Unit], states: Mapping[str, State]) -> dict[str, float | None]:
+    """The norm of what each unit has not said yet."""
+    left = {unit.key: unit.reducer.unsaid(states[unit.key]) for unit in units}
+    return {key: None if what is None else norm(what) for key, what in left.items()}
+
+
+class Watched(NamedTuple):
+    """What came of a conversation, and whether all that was said and heard in it was finite."""
+
+    reply: Reply[Tensor | Lazy]
+    state: State
+    said: bool
+    heard: bool
+
+
+def watched(conversation: Conversation, about: str) -> Generator[Message, Reply[Tensor], Watched]:
+    """Hold a conversation, and look at what travels: it is often much smaller than the tensor it is about.
+
+    If something is not finite, this rank says NaN throughout. Every codec passes that on, so whoever hears it knows.
+    """
+    said = heard = True
+    reply: Reply[Tensor] | None = None
+    while True:
+        try:
+            message = conversation.send(reply)  # type: ignore[arg-type]  # None starts it
+        except StopIteration as end:
+            outcome, state = end.value
+            return Watched(outcome, state, said, heard)
+        if not is_finite(message.tensor):
+            if heard:  # what comes of NaN that was heard is not this rank's own
+                said = False
+            message = message._replace(tensor=torch.full_like(dense(message.tensor), torch.nan))
+        reply = yield message._replace(about=about)
+        heard = heard and is_finite(reply.reduced)
+
+
+def not_finite(names: Sequence[str], tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """Those of these tensors that hold NaN or infinity; all of them if none does, as they overflowed together."""
+    return tuple(name for name in names if not is_finite(tensors[name])) or tuple(names)

@@ -1,0 +1,72 @@
+"""Graphs whose edges are conversations, and which look alike from everywhere (but for a star)."""
+
+from dataclasses import dataclass
+from math import isqrt
+
+import numpy as np
+
+from .graph import Graph, Matrix, check_size, metropolis
+from .kind import Topology
+
+
+@dataclass(frozen=True, repr=False)
+class Ring(Topology):
+    """Each rank speaks with the one before it and the one after it. A third each."""
+
+    def of(self, size: int) -> Graph:
+        check_size("ring", size)
+        return Graph("ring", [_ring(size)])
+
+
+@dataclass(frozen=True, repr=False)
+class Torus(Topology):
+    """A grid whose ends are joined, as square as it can be: four neighbours and itself, a fifth each.
+
+    Of a prime number of ranks it is a ring.
+    """
+
+    def of(self, size: int) -> Graph:
+        check_size("torus", size)
+        rows = next(n for n in range(isqrt(size), 0, -1) if size % n == 0)
+        if rows == 1:
+            return Graph("torus, which is a ring here", [_ring(size)])
+        columns, weights = size // rows, np.zeros((size, size))
+        for rank in range(size):
+            row, column = divmod(rank, columns)
+            for down, right in ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)):  # two ways to the same rank add up
+                weights[rank, (row + down) % rows * columns + (column + right) % columns] += 0.2
+        return Graph(f"torus of {rows} x {columns}", [weights])
+
+
+@dataclass(frozen=True, repr=False)
+class Star(Topology):
+    """All speak with rank 0 only."""
+
+    def of(self, size: int) -> Graph:
+        check_size("star", size)
+        return Graph("star", [metropolis(size, ((0, rank) for rank in range(1, size)))])
+
+
+@dataclass(frozen=True, repr=False)
+class Complete(Topology):
+    """Everyone speaks with everyone: the mean in one round."""
+
+    def of(self, size: int) -> Graph:
+        check_size("complete graph", size)
+        return Graph("complete graph", [np.full((size, size), 1 / size)])
+
+
+@dataclass(frozen=True, repr=False)
+class Hypercube(Topology):
+    """Ranks speak whose numbers differ in one bit. Of 2, 4, 8, ... ranks."""
+
+    def of(self, size: int) -> Graph:
+        check_size("hypercube", size)
+        if size & (size - 1):
+            raise ValueError(f"a hypercube is of 2, 4, 8, ... ranks, not {size}")
+        bits = range(size.bit_length() - 1)
+        return Graph("hypercube", [metropolis(size, ((r, r ^ 1 << bit) for r in range(size) for bit in bits))])
+
+
+def _ring(size: int) -> Matrix:
+    return metropolis(size, ((rank, (rank + 1) % size) for rank in range(size) if size > 1))

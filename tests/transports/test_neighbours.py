@@ -1,0 +1,127 @@
+"""Messages to some of the ranks: what they hear, what it costs, and that nobody waits for who does not speak."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from thinwire import Cast, Codec, Entropy, Identity, LockStepError, Message, Peers, Quantize, Simulated, together
+from thinwire.topologies import Complete, Edges, ErdosRenyi, Exponential, Graph, Ring, Star, Topology, Torus
+
+from ..helpers import by_rank, same_bits
+
+RANKS = 6
+SHAPES = ((40,), (7, 3), (1,))
+DIRECTED = Edges(((0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0), (0, 3), (0, 4)), directed=True)
+GRAPHS = [Ring(), Torus(), Star(), Complete(), Exponential(), Exponential(2), ErdosRenyi(0.4), DIRECTED]
+every_graph = pytest.mark.parametrize("kind", GRAPHS, ids=repr)
+every_codec = pytest.mark.parametrize("codec", [Identity(), Cast("float16"), Quantize(8), Entropy()], ids=repr)
+
+
+def mixing(graph: Graph, rank: int, xs: list[Tensor], codec: Codec, rounds: int, own: bool = True) -> Any:
+    """A rank's talk about several tensors, over so many rounds of a graph."""
+
+    def once(x: Tensor) -> Any:
+        return (yield Message(x, codec))
+
+    heard = []
+    for k in range(rounds):
+        peers = graph.row(rank, k) if own else graph.others(rank, k)
+        heard.append((yield from together([(peers, once(x)) for x in xs])))
+    return heard
+
+
+def tensors(seed: int = 0) -> list[list[Tensor]]:
+    by_shape = [by_rank(RANKS, *shape, seed=seed + i) for i, shape in enumerate(SHAPES)]
+    return [list(mine) for mine in zip(*by_shape, strict=True)]
+
+
+@every_graph
+@every_codec
+@pytest.mark.parametrize("own", [True, False], ids=["with its own", "of others"])
+def test_each_rank_hears_its_row_of_the_graph(kind: Topology, codec: Codec, own: bool) -> None:
+    graph, mine = kind.of(RANKS), tensors()
+    rounds = 2 * len(graph.phases)
+    outcomes = Simulated(RANKS).run([mixing(graph, r, mine[r], codec, rounds, own) for r in range(RANKS)])
+    for k in range(rounds):
+        for i in range(len(SHAPES)):
+            sent = [outcomes[r][k][i].sent.double() for r in range(RANKS)]
+            for r in range(RANKS):
+                weights = [graph.weight(r, j, k) * (own or j != r) for j in range(RANKS)]
+                expected = sum((w * x for w, x in zip(weights, sent, strict=True)), torch.zeros(SHAPES[i]).double())
+                torch.testing.assert_close(outcomes[r][k][i].reduced.double(), expected, rtol=1e-3, atol=1e-3)
+
+
+@every_graph
+def test_a_round_is_one_message_to_each_neighbour_whatever_is_said(kind: Topology) -> None:
+    graph, mine = kind.of(RANKS), tensors()
+    sender = Simulated(RANKS)
+    sender.run([mixing(graph, r, mine[r], Identity(), len(graph.phases)) for r in range(RANKS)])
+    whole = sum(x.nbytes for x in mine[0])
+    for rank, meter in enumerate(sender.meters):
+        listeners = [graph.row(rank, k).listeners or () for k in range(len(graph.phases))]
+        spoken_to = [r for some in listeners for r in some]
+        assert meter.sent == {r: whole * spoken_to.count(r) for r in spoken_to}
+        assert meter.payload_bytes == whole * len(graph.phases), "what all neighbours hear is said once"
+        assert meter.link_bytes >= sum(meter.sent.values()) / len(graph.phases)
+    for rank, meter in enumerate(sender.meters):
+        assert meter.received == {r: other.sent[rank] for r, other in enumerate(sender.meters) if rank in other.sent}
+
+
+@pytest.mark.parametrize("kind", [Ring(), Star(), Complete(), ErdosRenyi(0.4)], ids=repr)
+def test_both_ends_of_an_edge_hear_the_same_bits(kind: Topology) -> None:
+    graph, mine = kind.of(RANKS), by_rank(RANKS, 33)
+
+    def over_edges(rank: int) -> Any:
+        def once() -> Any:
+            return (yield Message(mine[rank], Identity()))
+
+        edges = graph.edges_of(rank)
+        replies = yield from together([(edge, once()) for edge in edges])
+        return {edge.topic: reply.reduced for edge, reply in zip(edges, replies, strict=True)}
+
+    heard = Simulated(RANKS).run([over_edges(rank) for rank in range(RANKS)])
+    for low, high in graph.edges:
+        here, there = heard[low][f"{low}-{high}"], heard[high][f"{low}-{high}"]
+        assert same_bits(here, there)
+        assert same_bits(here, mine[high] - mine[low])
+
+
+def test_neighbours_who_do_not_say_the_same_are_told_apart() -> None:
+    graph = Ring().of(4)
+
+    def says(rank: int, codec: Codec) -> Any:
+        def once() -> Any:
+            return (yield Message(torch.zeros(3), codec))
+
+        return together([(graph.row(rank), once())])
+
+    talks = [says(rank, Quantize(8) if rank == 2 else Identity()) for rank in range(4)]
+    with pytest.raises(LockStepError, match=r"rank 1 says .*Identity.* to rank 2, which expects .*Quantize"):
+        Simulated(4).run(talks)
+
+
+@pytest.mark.parametrize(
+    ("peers", "problem"),
+    [
+        (Peers("odd", ((0, 1.0),), (1, 7)), "heard by ranks that are not here: there are 2"),
+        (Peers("odd", ((1, 1.0),)), "is not for rank 0 to speak to"),
+    ],
+)
+def test_peers_that_cannot_be_are_refused(peers: Peers, problem: str) -> None:
+    def once() -> Any:
+        return (yield Message(torch.zeros(3), Identity()))
+
+    with pytest.raises(ValueError, match=problem):
+        Simulated(2).run([together([(peers, once())]), together([(peers, once())])])
+
+
+@pytest.mark.parametrize("end", ["source", "target"])
+def test_a_message_to_some_has_no_source_and_no_target(end: str) -> None:
+    def once() -> Any:
+        return (yield Message(torch.zeros(3), Identity(), **{end: 0}))  # type: ignore[arg-type]
+
+    edge = Peers("edge", ((0, -1.0), (1, 1.0)))
+    with pytest.raises(ValueError, match="neither a source nor a target"):
+        Simulated(3).run([together([(edge, once())]) for _ in range(3)])
