@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 
 import pytest
 import torch
@@ -53,6 +54,27 @@ def test_an_error_in_any_stretch_is_raised(threads: int) -> None:
 
     with pytest.raises(ValueError, match="the last stretch"):
         spread(fails, 4 * LEAST)
+
+
+def test_no_stretch_is_at_work_any_more_when_an_error_is_raised() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    begun, ended = threading.Event(), []
+
+    def loop(start: int, stop: int) -> None:
+        if threading.current_thread() is threading.main_thread():
+            assert begun.wait(30)
+            raise ValueError("here")
+        begun.set()
+        time.sleep(0.3)
+        ended.append(stop)
+
+    try:
+        with pytest.raises(ValueError, match="here"):
+            spread(loop, 2 * LEAST)
+    finally:
+        torch.set_num_threads(before)
+    assert len(ended) == 1
 
 
 def test_a_forked_child_has_threads_of_its_own() -> None:

@@ -6,7 +6,7 @@ our own does not, and the loops let go of the interpreter's lock.
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import TypeVar, cast
 
@@ -22,8 +22,8 @@ TURNS = 4  # stretches for each thread, at most: a thread that is held up leaves
 def spread(loop: Callable[[int, int], Result], size: int, multiple: int = 1) -> list[Result]:
     """Call loop(start, stop) for consecutive stretches of range(size), all but the last multiples of a length.
 
-    Returns what each returned, in their order. How many stretches there are depends on the machine: what comes of them
-    together must not.
+    Returns what each returned, in their order; or raises what one raised, when none is at work any more. How many
+    stretches there are depends on the machine: what comes of them together must not.
     """
     cut = stretches(size, multiple)
     results: list[Result | None] = [None] * len(cut)
@@ -34,10 +34,13 @@ def spread(loop: Callable[[int, int], Result], size: int, multiple: int = 1) -> 
             results[i] = loop(*stretch)
 
     others = [_pool().submit(work) for _ in range(_threads(size) - 1)]
-    work()
-    for other in others:
-        if not other.cancel():  # it had not begun, and nothing is left to do
-            other.result()
+    try:
+        work()
+    finally:  # one that has not begun has nothing left to do; what the others write to may be used anew from here on
+        begun = [other for other in others if not other.cancel()]
+        wait(begun)
+    for other in begun:
+        other.result()
     return cast(list[Result], results)
 
 
