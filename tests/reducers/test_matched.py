@@ -67,6 +67,33 @@ def test_a_rank_without_a_gradient_has_no_vote_and_if_all_have_none_they_vote_ag
     assert scales(held.states) == scales(alone.states)
 
 
+@pytest.mark.parametrize("form", ["fp4-121", "fp8-152"])
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [
+        (torch.float16, 1e-6),
+        (torch.bfloat16, 1e-6),
+        (torch.bfloat16, 1e-37),
+        (torch.float32, 1e-37),
+        (torch.float32, 1e-30),
+        (torch.float64, 1e-100),
+    ],
+    ids=str,
+)
+def test_gradients_that_are_tiny_are_not_lost(form: str, dtype: torch.dtype, size: float) -> None:
+    x = (random(2000, dtype=torch.float64) * size).to(dtype)
+    reducer, states = started(Matched(form, coding=None), x, 2)
+    off = step(reducer, [x, x], states).reduced.double() - x.double()
+    assert (off / size).norm() < 0.5 * (x.double() / size).norm()
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e-44), (torch.float64, 1e-320)], ids=str)
+def test_gradients_that_are_nearly_nothing_are_no_error(dtype: torch.dtype, size: float) -> None:
+    x = (random(2000, dtype=torch.float64) * size).to(dtype)
+    reducer, states = started(Matched(), x, 2)
+    assert step(reducer, [x, x], states).reduced.isfinite().all()
+
+
 def test_nan_is_heard_and_the_scale_is_kept() -> None:
     x = random(500)
     reducer, states = started(Matched(), x, 2)
@@ -74,6 +101,7 @@ def test_nan_is_heard_and_the_scale_is_kept() -> None:
     broken[7] = math.nan
     held = step(reducer, [x, broken], states)
     assert held.reduced[7].isnan()
+    assert scales(held.states) == {1.0}
 
 
 @pytest.mark.parametrize(

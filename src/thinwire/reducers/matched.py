@@ -9,6 +9,7 @@ from ..codecs import Chain, Entropy, Identity, MiniFloat
 from ..codecs.mini_float import matched
 from ..coding import GenNorm
 from ..core import Codec, Conversation, Message, Reducer, Reply
+from ..precision import working
 from .average import STRIDE
 
 QUARTERS = (1.0, 1.189207115002721, 1.4142135623730951, 1.681792830507429)  # 2 to the power of 0, 1/4, 1/2, 3/4
@@ -52,6 +53,7 @@ class Matched(Reducer):
 
     def reduce(self, x: Tensor, state: MatchedState) -> Conversation:
         step, scale, seed = state
+        x = x.to(working(x.dtype))
         if step % self.refit == 0 or (step < self.refit and step & (step - 1) == 0):
             reply = yield Message(_vote(x, self.form), Identity(), seed)
             # A rank that had nothing to fit has no vote; NaN is heard by all.
@@ -64,6 +66,7 @@ class Matched(Reducer):
 def _vote(x: Tensor, form: str) -> Tensor:
     """The logarithm to base 2 of the scale that is best here, and whether there is one."""
     best = matched(x.flatten(), form) if x.numel() and (x != 0).any() else 0.0
+    best = min(best, torch.finfo(x.dtype).max / 2)  # so that what is elected is a number, too
     return torch.tensor([log2(best) if best > 0 else best, float(best != 0)], dtype=torch.float64, device=x.device)
 
 
