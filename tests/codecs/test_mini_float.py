@@ -58,6 +58,16 @@ def test_the_largest_is_not_exceeded(form: str) -> None:
     assert said(torch.tensor([1e30, -1e30]), MiniFloat(form)).tolist() == [largest, -largest]
 
 
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_what_is_finite_stays_so(form: str, dtype: torch.dtype) -> None:
+    for seed in range(6):
+        x = random(4000, seed=seed, dtype=torch.float64) ** 3
+        x = (x / x.abs().max() * torch.finfo(dtype).max).to(dtype)
+        assert said(x, MiniFloat(form, scaled=True)).isfinite().all()
+
+
 @pytest.mark.parametrize(("form", "most"), [("fp8-152", 0.004), ("fp8-143", 0.002), ("fp4-121", 0.04)])
 @pytest.mark.parametrize("size", [1e-20, 1e-6, 1.0, 1e12])
 def test_scaled_it_loses_the_same_at_every_size(form: str, most: float, size: float) -> None:

@@ -61,7 +61,10 @@ class MiniFloat(Codec):
         if scale is not None and (scale.dtype != wide or scale.shape != ()):
             raise PayloadError(f"{scale.dtype} {tuple(scale.shape)} cannot be the one scale of {like.dtype} entries")
         numbers = _tables(self.form).numbers.to(packed.device, wide)
-        x = looked_up(unpack(packed, size, grid.bits), numbers if scale is None else numbers / scale)
+        if scale is not None:
+            limit = torch.finfo(like.dtype).max  # entries near it may have been rounded up
+            numbers = (numbers / scale).clamp_(-limit, limit)
+        x = looked_up(unpack(packed, size, grid.bits), numbers)
         return x.view(like.shape).to(like.dtype), *below
 
 
