@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from .core import Codec, Parts, PayloadError
+from .kernels.bits import bytes_of
 from .lazy import Lazy, dense
 from .varints import Reader, written
 
@@ -56,7 +57,7 @@ class Slot(NamedTuple):
 def encode(x: Tensor | Lazy, codec: Codec, seed: int) -> Tensor:
     """The sealed buffer that says `x`; its length is the message's size."""
     parts = codec.encode_lazy(x, seed)
-    data = [_bytes_of(part) for part in parts if not part.is_meta]
+    data = [bytes_of(part) for part in parts if not part.is_meta]
     if not codec.variable:
         return _joined(data)
     told = bytearray()
@@ -207,10 +208,6 @@ def _joined(data: list[Tensor]) -> Tensor:
             return torch.cat(data)
         end += piece.numel()
     return first.as_strided((end - first.data_ptr(),), (1,))
-
-
-def _bytes_of(part: Tensor) -> Tensor:
-    return part.contiguous().view(-1).view(torch.uint8)
 
 
 def _from_bytes(data: bytes | bytearray, device: torch.device) -> Tensor:

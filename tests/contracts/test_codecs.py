@@ -20,6 +20,8 @@ SHAPES = ((), (0,), (1,), (7,), (3, 5), (2, 3, 4, 5), (0, 3), (600,))
 LAYOUTS: dict[str, Callable[[torch.dtype], Tensor]] = {
     "transposed": lambda dtype: random(5, 3, dtype=dtype).T,
     "strided": lambda dtype: random(14, dtype=dtype)[::2],
+    "one of several": lambda dtype: random(2, dtype=dtype)[::2],
+    "none of several": lambda dtype: random(2, dtype=dtype)[:0:2],
     "expanded": lambda dtype: random(1, dtype=dtype).expand(9),
     "channels last": lambda dtype: random(2, 3, 4, 5, dtype=dtype).to(memory_format=torch.channels_last),
     "offset": lambda dtype: random(30, dtype=dtype)[1:],

@@ -7,6 +7,7 @@ from torch import Tensor
 from ..coding import Coder, Model
 from ..coding.squeezed import expand, squeeze
 from ..core import Codec, Parts, PayloadError
+from ..kernels.bits import bytes_of
 from ..lazy import outline
 
 STORED, PLANES, WHOLE = 0, 2, 3  # how a part is cut into rows of symbols; 1 was a zstandard frame
@@ -43,7 +44,7 @@ class Entropy(Codec):
     def _squeeze(self, part: Tensor) -> Parts:
         if part.is_meta:
             return (part,)
-        raw = part.contiguous().view(-1).view(torch.uint8).cpu().numpy()
+        raw = bytes_of(part).cpu().numpy()
         width = part.element_size()
         # The first bytes of all elements, then the second ones, ...: exponents resemble each other, mantissas do not.
         planes = np.ascontiguousarray(raw.reshape(-1, width).T)

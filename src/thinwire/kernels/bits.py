@@ -17,6 +17,11 @@ def _fields(width: int) -> list[tuple[int, int]]:
     return cut
 
 
+def bytes_of(x: Tensor) -> Tensor:
+    """The tensor's memory, entry after entry; of one that has none or one, torch takes any stride for contiguous."""
+    return x.contiguous().as_strided((x.numel(),), (1,)).view(torch.uint8)
+
+
 def packed_bytes(count: int, width: int) -> int:
     return sum(-(-count * bits // 8) for bits, _ in _fields(width))
 
