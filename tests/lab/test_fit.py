@@ -13,6 +13,7 @@ from thinwire.lab.comparison import Job, run_all
 from thinwire.lab.fit.codes import CODES, ENTROPY, HUFFMAN, RANS, ZSTD, entropy
 from thinwire.lab.fit.findings import findings, less
 from thinwire.lab.fit.study import DISTANCES, LAWS, LEAST
+from thinwire.lab.fit.table import figures
 from thinwire.lab.plan import Plan
 from thinwire.laws import Law
 
@@ -173,6 +174,19 @@ def test_a_step_without_gradients_of_a_layer_is_left_out(tmp_path):
     assert "NaN" in study.skipped["c at step 50"]
     assert "not zero" in study.skipped["b at step 1"]
     assert [overall.layers for overall in study.overall] == [2, 2]
+    laws, *others = figures(study, study.layers)
+    assert laws.rows["b"][2] == "-" != laws.rows["b"][3]
+    assert laws.rows["c"] == ("1,000", "-", laws.rows["a"][2], "-", "-", "-")
+    for told in others:
+        assert set(told.rows["c"]) == {"-"}
+        assert told.rows["a"] == told.rows["b"]
+        assert "At step 50 of 50, the last that was captured" in told.notes[0]
+
+
+def test_a_last_step_without_any_gradient_is_not_said_to_be_told_of(tmp_path):
+    study = studied(saved(tmp_path, {"a": drawn(1.0, (20, 50), 1)}, {"a": torch.zeros(20, 50)}))
+    for told in figures(study, study.layers):
+        assert "At step 1 of 50, the last that laws could be fitted at" in told.notes[0]
 
 
 def test_the_page_needs_nothing_but_itself_and_has_all_layers(study, text):

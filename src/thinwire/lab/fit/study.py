@@ -66,6 +66,9 @@ class Layer:
     def last(self) -> Point:
         return self.points[-1]
 
+    def at(self, step: int) -> Point | None:
+        return next((point for point in self.points if point.step == step), None)
+
 
 @dataclass(frozen=True)
 class Overall:

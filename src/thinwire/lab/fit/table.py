@@ -11,6 +11,7 @@ from thinwire.lab.fit.codes import CODES, ENTROPY, HUFFMAN, PLAIN, RANS, ZSTD
 from thinwire.lab.fit.findings import NAMES, findings
 from thinwire.lab.fit.study import DISTANCES, LAWS, Layer, Study
 from thinwire.lab.report import plain_table
+from thinwire.lab.report.table import UNKNOWN
 
 SHORT = {"wasserstein": "W2", "kolmogorov": "KS"}
 CODE_NAMES = {
@@ -45,17 +46,17 @@ def figures(study: Study, layers: Sequence[Layer]) -> list[Figures]:
 
 def _laws(study: Study, layers: Sequence[Layer]) -> Figures:
     first, last = study.overall[0], study.overall[-1]
-    rows = {
-        layer.name: (
+    rows = {}
+    for layer in layers:
+        then, now = layer.at(first.step), layer.at(last.step)
+        rows[layer.name] = (
             f"{layer.entries:,}",
-            _share(layer.last.zeros),
-            f"{layer.first.shape:.2f}",
-            f"{layer.last.shape:.2f}",
-            f"{layer.last.fits['gennorm'].law.scale:.1e}",
-            f"{layer.last.deviation:.1e}",
+            _share(now.zeros) if now else UNKNOWN,
+            f"{then.shape:.2f}" if then else UNKNOWN,
+            f"{now.shape:.2f}" if now else UNKNOWN,
+            f"{now.fits['gennorm'].law.scale:.1e}" if now else UNKNOWN,
+            f"{now.deviation:.1e}" if now else UNKNOWN,
         )
-        for layer in layers
-    }
     overall = (f"{last.entries:,}", _share(last.zeros), f"{first.shape:.2f}", f"{last.shape:.2f}", "", "")
     columns = (("entries",), ("zeros",), ("shape", "at first"), ("shape", "at last"), ("scale",), ("deviation",))
     notes = (
@@ -67,8 +68,13 @@ def _laws(study: Study, layers: Sequence[Layer]) -> Figures:
 
 def _distances(study: Study, layers: Sequence[Layer]) -> Figures:
     pairs = [(which, law) for which in DISTANCES for law in LAWS]
-    rows = {layer.name: tuple(f"{layer.last.distance(which, law):.3f}" for which, law in pairs) for layer in layers}
-    overall = tuple(f"{study.overall[-1].distances[which][law]:.3f}" for which, law in pairs)
+    last = study.overall[-1]
+    rows = {
+        layer.name: tuple(f"{now.distance(which, law):.3f}" if now else UNKNOWN for which, law in pairs)
+        for layer in layers
+        for now in [layer.at(last.step)]
+    }
+    overall = tuple(f"{last.distances[which][law]:.3f}" for which, law in pairs)
     columns = tuple((SHORT[which], NAMES[law]) for which, law in pairs)
     notes = (f"{_where(study)} W2: Wasserstein-2, in standard deviations. KS: Kolmogorov-Smirnov. {MEANS}",)
     return Figures("How far the entries are from laws", columns, rows, overall, notes)
@@ -76,7 +82,11 @@ def _distances(study: Study, layers: Sequence[Layer]) -> Figures:
 
 def _bits(study: Study, layers: Sequence[Layer]) -> Figures:
     last = study.overall[-1]
-    rows = {layer.name: tuple(f"{layer.last.bits[code]:.3f}" for code in CODES) for layer in layers}
+    rows = {
+        layer.name: tuple(f"{now.bits[code]:.3f}" if now else UNKNOWN for code in CODES)
+        for layer in layers
+        for now in [layer.at(last.step)]
+    }
     overall = tuple(f"{last.bits[code]:.3f}" for code in CODES)
     notes = [
         f"{_where(study)} Lengths of real blocks, with the parameters of GenNorm, Normal or Laplace or the table in "
@@ -111,8 +121,9 @@ def heading(study: Study) -> str:
 
 def _where(study: Study) -> str:
     """Which of the steps figures are of."""
-    last, length = study.overall[-1].step, study.captured.length
-    return f"At step {last:,} of {length:,}, the last that was captured."
+    last, about = study.overall[-1].step, study.captured
+    which = "the last that was captured" if last == about.steps[-1] else "the last that laws could be fitted at"
+    return f"At step {last:,} of {about.length:,}, {which}."
 
 
 def left_out(study: Study) -> str:
