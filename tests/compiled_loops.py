@@ -12,5 +12,6 @@ LOOPS = Path(__file__).parents[1] / "src" / "thinwire" / "kernels" / "loops"
 
 
 def keep_by_digest() -> None:
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(LOOPS.glob("*.py")))).hexdigest()[:16]
+    files = [*sorted(LOOPS.glob("*.py")), LOOPS.parent / "layout.py"]  # whose numbers are in what is compiled
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
     os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"thinwire-loops-{digest}"))
