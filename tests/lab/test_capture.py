@@ -191,7 +191,11 @@ def test_damaged_files_are_named(tmp_path):
     largest = there.names[0]
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 1
-    for damaged in (whole[:1000], b"", bytes(flipped), (run / "gradients" / "index.json").read_bytes()):
+    unclosed = whole.replace(b"), }", b"(, }", 1)  # the shape, in the head of an array
+    packed = bytearray(whole)
+    packed[whole.index(b"PK\x01\x02") + 10] = 99  # the way of compression, in the list of contents
+    other = (run / "gradients" / "index.json").read_bytes()
+    for damaged in (whole[:1000], b"", bytes(flipped), unclosed, bytes(packed), other):
         file.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"step-000004\.npz is damaged"):
             [there.gradient(4, name) for name in there.names]
