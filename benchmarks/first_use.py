@@ -22,7 +22,7 @@ from thinwire import payload
 
 torch.set_num_threads(1)
 x = torch.randn(64, 2048, generator=torch.Generator().manual_seed(0))
-methods = [thinwire.methods.METHODS[name].reducer for name in sys.argv[1:]]
+methods = [thinwire.methods.METHODS[name].built for name in sys.argv[1:]]
 if not methods:
     wide = thinwire.BinMarks(500)  # has codes of 16 bits
     methods += [thinwire.Feedback(thinwire.PowerSGD(rank)) for rank in (1, 4)]

@@ -15,7 +15,7 @@ def test_methods_lists_every_short_name_with_its_notation(capsys):
     assert main(["methods", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert listed.keys() == METHODS.keys()
-    assert all(parse(entry["notation"]) == METHODS[name].reducer for name, entry in listed.items())
+    assert all(parse(entry["notation"]) == METHODS[name].built for name, entry in listed.items())
     assert main(["methods"]) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in METHODS)

@@ -37,12 +37,12 @@ def test_a_method_is_known_by_its_name_and_says_when_to_use_it(name: str) -> Non
 @every_name
 def test_a_short_name_stands_for_the_notation_of_its_method(name: str) -> None:
     method = METHODS[name]
-    assert strategy_of(name) == DataParallel(method.reducer)
-    assert strategy_of(name) == strategy_of(repr(method.reducer)) == strategy_of(method.reducer)
+    assert strategy_of(name) == DataParallel(method.built)
+    assert strategy_of(name) == strategy_of(repr(method.built)) == strategy_of(method.built)
 
 
 def test_no_two_names_stand_for_the_same_method() -> None:
-    assert len({repr(method.reducer) for method in METHODS.values()}) == len(METHODS)
+    assert len({repr(method.built) for method in METHODS.values()}) == len(METHODS)
 
 
 @every_name

@@ -12,7 +12,7 @@ from thinwire.notation import LONGEST, parts_of, vocabulary
 
 from .contracts.table import CODECS, OTHERS, REDUCERS, STRATEGIES
 
-EVERYTHING = (*CODECS, *REDUCERS, *STRATEGIES, *OTHERS, *(method.reducer for method in METHODS.values()))
+EVERYTHING = (*CODECS, *REDUCERS, *STRATEGIES, *OTHERS, *(method.built for method in METHODS.values()))
 
 
 def refused(text: str) -> tuple[str, str]:

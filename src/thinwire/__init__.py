@@ -39,6 +39,7 @@ from .reducers import (
     After,
     Average,
     Choose,
+    Difference,
     Feedback,
     Matched,
     Momentum,
@@ -48,9 +49,10 @@ from .reducers import (
     Sharded,
     When,
 )
+from .rehearsal import Rehearsal
 from .replica import replica_of
 from .session import NonFiniteError
-from .strategies import DataParallel, Layer, Unit
+from .strategies import DataParallel, EdgeGossip, Gossip, Layer, Neighbours, Push, Unit
 from .topologies import (
     Complete,
     Edges,
@@ -82,12 +84,15 @@ __all__ = [
     "Collectives",
     "Complete",
     "DataParallel",
+    "Difference",
+    "EdgeGossip",
     "Edges",
     "Entropy",
     "ErdosRenyi",
     "Exponential",
     "Feedback",
     "GenNorm",
+    "Gossip",
     "Graph",
     "Handle",
     "Histogram",
@@ -104,6 +109,7 @@ __all__ = [
     "Meter",
     "MiniFloat",
     "Momentum",
+    "Neighbours",
     "NonFiniteError",
     "Nonzero",
     "Normal",
@@ -113,11 +119,13 @@ __all__ = [
     "Peers",
     "PowerIteration",
     "PowerSGD",
+    "Push",
     "Quantize",
     "RandomK",
     "RandomRegular",
     "Rans",
     "Reducer",
+    "Rehearsal",
     "Replica",
     "Reply",
     "Ring",

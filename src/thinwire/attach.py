@@ -9,27 +9,41 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from .averaging import averaged
 from .core import Codec, Reducer, Replica, Strategy
 from .hooks import Buckets, Updates, is_attached
 from .methods import notation_of, strategy_of
 from .notation import parts_of
 from .reducers import Average, Choose, Momentum, PowerIteration, PowerSGD, Server
 from .replica import parameters_of, replica_of
-from .session import Session, check_on_nonfinite
-from .strategies import DataParallel, Layer
+from .session import Session, check_on_nonfinite, check_on_peer_loss
+from .strategies import DataParallel, Layer, Neighbours
 from .transports import BucketHook, Collectives, Meter
 
 
 class Handle:
     """A method at work: what it costs, what it remembers, and how to stop it."""
 
-    def __init__(self, session: Session, detach: Callable[[], None]) -> None:
-        self._session, self._detach = session, detach
+    def __init__(self, session: Session, model: nn.Module, detach: Callable[[], None]) -> None:
+        self._session, self._model, self._detach = session, model, detach
         self.method = notation_of(session.strategy)
         self.meter: Meter = session.meter
 
     def __repr__(self) -> str:
         return f"<thinwire {self.method} on rank {self._session.transport.rank} of {self._session.transport.size}>"
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Those who are still here, by the numbers they began with."""
+        return self._session.transport.names
+
+    def average(self) -> nn.Module:
+        """A copy of the model with the mean of all ranks' parameters and buffers, for evaluating or saving.
+
+        All ranks call it together, and all get the same. What is on its way is finished first; training goes on as if
+        nothing had been asked. `meter.consensus` tells how far replicas were from that mean.
+        """
+        return averaged(self._session, self._model)
 
     def layers(self) -> dict[str, Layer]:
         """What this rank has said of each layer so far, and how much it has not. Computed when asked for."""
@@ -56,18 +70,24 @@ def attach(
     *,
     optimizer: Optimizer | None = None,
     on_nonfinite: str = "raise",
+    on_peer_loss: str = "raise",
+    peer_timeout: float | None = None,
     group: Any = None,
 ) -> Handle:
-    """Exchange gradients by a method, on every rank alike.
+    """Exchange gradients or parameters by a method, on every rank alike.
 
     A DDP model needs nothing else: its gradient averaging is replaced. For a plain module, give its optimizer: the
-    parameters of rank 0 are copied to all ranks now, and gradients are exchanged as each `optimizer.step()` begins.
+    parameters of rank 0 are copied to all ranks now, and what there is to exchange is, as each `optimizer.step()`
+    begins or ends. Methods in which replicas speak with neighbours take plain modules only.
 
     `method` is a codec, reducer or strategy, its notation, or a short name (`thinwire methods` lists them).
     `on_nonfinite` says what to do when any rank's gradient holds NaN or infinity: "raise" on all ranks; "skip", which
     makes that gradient zero everywhere and counts it in the meter; "pass", which leaves NaN in it on all ranks for a
     gradient scaler to see (with DDP only: elsewhere a scaler decides on each rank alone, before the exchange).
     What is remembered of a gradient that is not finite stays as it was.
+    `on_peer_loss` says what to do when a rank dies, or does not answer for `peer_timeout` seconds (by default, as long
+    as the process group waits): "raise" one PeerLostError on all ranks; "continue", for methods that speak with
+    neighbours, which goes on with those who are left.
     `group` is the torch.distributed group to speak in (a DDP model brings its own).
     """
     base = getattr(model, "_orig_mod", model)  # torch.compile(DDP(model))
@@ -76,25 +96,30 @@ def attach(
     try:
         check_on_nonfinite(on_nonfinite)
         strategy = strategy_of(method)
+        check_on_peer_loss(on_peer_loss, strategy)
+        if peer_timeout is not None and not peer_timeout > 0:
+            raise ValueError(f"peer_timeout is in seconds, above 0, not {peer_timeout!r}")
         replica = _checked_plain(model, optimizer) if ddp is None else _checked_ddp(ddp, strategy, optimizer, group)
         _warn_without_effect(strategy, replica)
         if optimizer is not None:
             check_momentum(strategy, optimizer)
     except ValueError as error:
         problem = error
-    transport = _transport(model, group if ddp is None else ddp.process_group, problem)
+    transport = _transport(model, group if ddp is None else ddp.process_group, peer_timeout, problem)
     if problem is None:
-        problem = _misplaced_server(strategy, transport.size)
+        problem = _misplaced(strategy, transport.size)
     _raise_everywhere(transport, problem)
 
     _warn_of_unlike_machines(transport, strategy)
-    session = Session(replica._replace(rank=transport.rank, size=transport.size), strategy, transport, on_nonfinite)
+    if ddp is None:
+        transport.broadcast([*model.parameters(), *model.buffers()])
+    replica = replica._replace(rank=transport.rank, size=transport.size)
+    session = Session(replica, strategy, transport, on_nonfinite, on_peer_loss)
     if ddp is not None:
         hook = BucketHook.of(ddp)
         hook.exchange = Buckets(ddp, session, strategy).exchange  # type: ignore[arg-type]  # checked above
-        return Handle(session, lambda: setattr(hook, "exchange", None))
-    transport.broadcast([*model.parameters(), *model.buffers()])
-    return Handle(session, Updates(session, optimizer, model).remove)  # type: ignore[arg-type]  # checked above
+        return Handle(session, ddp.module, lambda: setattr(hook, "exchange", None))
+    return Handle(session, base, Updates(session, optimizer, model).remove)  # type: ignore[arg-type]  # checked above
 
 
 def check_momentum(method: str | Codec | Reducer | Strategy, optimizer: Optimizer) -> None:
@@ -137,14 +162,20 @@ def _checked_plain(model: nn.Module, optimizer: Optimizer | None) -> Replica:
     return replica_of(model, only=trained)
 
 
-def _transport(model: nn.Module, group: Any, problem: ValueError | None) -> Collectives:
+def _transport(model: nn.Module, group: Any, patience: float | None, problem: ValueError | None) -> Collectives:
     try:
-        return Collectives(group, next((p.device for p in model.parameters()), None))
+        return Collectives(group, next((p.device for p in model.parameters()), None), patience)
     except RuntimeError as error:  # there is nobody to tell
         raise problem or error from None
 
 
-def _misplaced_server(strategy: Strategy, ranks: int) -> ValueError | None:
+def _misplaced(strategy: Strategy, ranks: int) -> ValueError | None:
+    """What does not go with so many ranks."""
+    if isinstance(strategy, Neighbours):
+        try:
+            strategy.graph(ranks)
+        except ValueError as error:
+            return error
     for part in parts_of(strategy):
         if isinstance(part, Server) and part.at >= ranks:
             return ValueError(f"{part!r} is at rank {part.at}, but there are only {ranks} ranks")

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from .core import Talk
 from .session import Session
-from .strategies import DataParallel, Unit
+from .strategies import DataParallel, Neighbours, Unit
 
 
 class Step:
@@ -106,8 +106,10 @@ class Buckets:
             if not step.talked:
                 session.begin_step()
             if ready and not step.error:
-                talk = self.strategy.exchange(ready, step.arrived, session.replica.size, session.state)
-                session.hold(talk, step.arrived.__getitem__)
+                session.hold(
+                    lambda: self.strategy.exchange(ready, step.arrived, session.replica.size, session.state),
+                    step.arrived.__getitem__,
+                )
         except BaseException as error:  # DDP gets its buckets back and stays whole; then the step raises
             step.error = error
         step.talked |= step.arrived.keys() if last else {name for unit in ready for name in unit.names}
@@ -163,7 +165,9 @@ class Updates:
         self._check_unchanged(optimizer)
         session.begin_step()
         session.count(sum(p.nbytes for p in session.replica.parameters.values()))
-        self._hold(session.strategy.before_update(session.replica, session.state))
+        if isinstance(session.strategy, Neighbours):
+            session.check_gradients()
+        self._hold(lambda: session.strategy.before_update(session.replica, session.state))
 
     def _check_unchanged(self, optimizer: Optimizer) -> None:
         known = {id(p) for p in self.session.replica.parameters.values()}
@@ -177,12 +181,22 @@ class Updates:
 
     def _after(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         session = self.session
-        self._hold(session.strategy.after_update(session.replica, session.state))
+        self._hold(lambda: session.strategy.after_update(session.replica, session.state))
         session.end_step()
+        with torch.no_grad():
+            session.launch()
 
-    def _hold(self, talk: Talk) -> None:
-        parameters = self.session.replica.parameters
-        self.session.worker.submit(lambda: self.session.hold(talk, lambda name: parameters[name].grad)).result()
+    def _hold(self, make: Callable[[], Talk]) -> None:
+        session, parameters = self.session, self.session.replica.parameters
+
+        @torch.no_grad()
+        def hold() -> None:
+            session.hold(make, lambda name: parameters[name].grad)
+
+        if session.overlapped:
+            hold()  # the queue is busy with what is on its way
+        else:
+            session.worker.submit(hold).result()
 
 
 def _computed(buffer: Tensor) -> Callable[[], None]:

@@ -3,7 +3,7 @@
 import difflib
 from dataclasses import dataclass
 
-from .codecs import Cast, Chain, Entropy, MiniFloat, Quantize, RandomK, Sign, Ternary, TopK
+from .codecs import Cast, Chain, Entropy, Identity, MiniFloat, Quantize, RandomK, Sign, Ternary, TopK
 from .coding import GenNorm, Huffman
 from .core import Codec, Reducer, Strategy
 from .notation import parse, vocabulary
@@ -11,6 +11,7 @@ from .reducers import (
     AdaComp,
     Average,
     Choose,
+    Difference,
     Feedback,
     Matched,
     Momentum,
@@ -21,13 +22,13 @@ from .reducers import (
     When,
     forms,
 )
-from .strategies import DataParallel
+from .strategies import DataParallel, EdgeGossip, Gossip, Push
 
 
 @dataclass(frozen=True)
 class Method:
     name: str
-    reducer: Reducer
+    built: Reducer | Strategy
     use: str  # when to use it
 
 
@@ -111,6 +112,31 @@ METHODS: dict[str, Method] = {
             Feedback(Server(Quantize(8), Quantize(8))),
             "A parameter server at rank 0, 8 bits each way. When the ranks can only reach one machine.",
         ),
+        Method(
+            "dpsgd",
+            Gossip(Identity()),
+            "Replicas of their own, mixed with two neighbours' on a ring: D-PSGD. The baseline without a centre.",
+        ),
+        Method(
+            "choco",
+            Gossip(Difference(Chain(TopK(0.01), Cast("float16"))), rate=0.04),
+            "As dpsgd, saying the largest 1 % of what is new: CHOCO-SGD. For the thinnest links; its rate wants tuning.",
+        ),
+        Method(
+            "powergossip",
+            EdgeGossip(PowerIteration(1)),
+            "As dpsgd, saying low-rank differences over each edge: PowerGossip. Nothing to tune; large matrices.",
+        ),
+        Method(
+            "sgp",
+            Push(),
+            "Half of each replica goes to one other in turn, one way: SGP. When neighbours are slow or far.",
+        ),
+        Method(
+            "osgp",
+            Push(overlap=1),
+            "As sgp, while the next step is computed: overlapped SGP. When computing takes about as long as sending.",
+        ),
     )
 }
 
@@ -147,7 +173,7 @@ def notation_of(strategy: Strategy) -> str:
 
 def _built(method: Said) -> Codec | Reducer | Strategy:
     if isinstance(method, str):
-        return METHODS[method].reducer if method in METHODS else _parsed(method)
+        return METHODS[method].built if method in METHODS else _parsed(method)
     if isinstance(method, Codec | Reducer | Strategy):
         return method
     raise ValueError(f"a method is a codec, a reducer, a strategy, its notation or a short name, not {method!r}")

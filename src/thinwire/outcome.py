@@ -8,6 +8,7 @@ class Lost(NamedTuple):
 
     names: tuple[str, ...]  # of the parameters it was about
     here: tuple[str, ...]  # those of them that are not finite on this rank
+    what: str = "gradient"  # of theirs it was about
 
 
 class Outcome(NamedTuple):

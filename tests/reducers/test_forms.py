@@ -80,5 +80,5 @@ def test_a_warm_up_is_over_at_some_time(method: object, form: object) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_sharding_and_gathering_undo_each_other(name: str) -> None:
-    method = METHODS[name].reducer
+    method = METHODS[name].built
     assert sharded(gathered(sharded(method))) == sharded(method)

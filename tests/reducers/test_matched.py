@@ -121,7 +121,7 @@ def test_co3_finds_the_least_of_a_bowl() -> None:
     """Gradient descent on |w - goal|^2, where each rank has another goal, so that its gradients do not vanish."""
     goals = by_rank(4, 40, 50)
     best = torch.stack(goals).mean(0)
-    method = METHODS["co3"].reducer
+    method = METHODS["co3"].built
     reducer, states = started(method, best, 4)
     assert reducer == Feedback(Matched("fp4-121"), decay=0.7)
     w = torch.zeros_like(best)
@@ -134,7 +134,7 @@ def test_co3_finds_the_least_of_a_bowl() -> None:
 
 def test_co3_takes_under_three_and_a_half_bits_an_entry() -> None:
     xs = by_rank(2, 100, 200)
-    reducer, states = started(METHODS["co3"].reducer, xs[0], 2)
+    reducer, states = started(METHODS["co3"].built, xs[0], 2)
     held = step(reducer, xs, states)
     meter = step(reducer, xs, held.states).meters[0]
     assert 8 * meter.payload_bytes / xs[0].numel() < 3.5

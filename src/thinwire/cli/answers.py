@@ -19,14 +19,14 @@ from ..methods import METHODS
 
 def list_methods(options: argparse.Namespace, console: Console) -> None:
     if options.json:
-        listed = {m.name: {"use": m.use, "notation": repr(m.reducer)} for m in METHODS.values()}
+        listed = {m.name: {"use": m.use, "notation": repr(m.built)} for m in METHODS.values()}
         print(json.dumps(listed, indent=1))
         return
     table = Table("name", "when to use it", "notation", show_lines=True)
     table.columns[0].no_wrap = True
     table.columns[2].overflow = "fold"
     for method in METHODS.values():
-        table.add_row(f"[bold]{method.name}", method.use, repr(method.reducer))
+        table.add_row(f"[bold]{method.name}", method.use, repr(method.built))
     console.print(table)
 
 

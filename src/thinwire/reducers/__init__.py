@@ -4,6 +4,7 @@ from .ada_comp import AdaComp
 from .after import After
 from .average import Average, as_reducer
 from .choose import Choose, When
+from .difference import Difference
 from .feedback import Feedback
 from .matched import Matched
 from .momentum import Momentum
@@ -17,6 +18,7 @@ __all__ = [
     "After",
     "Average",
     "Choose",
+    "Difference",
     "Feedback",
     "Matched",
     "Momentum",

@@ -1,7 +1,12 @@
 """Strategies: what replicas talk about, and when."""
 
+from .consensus import Consensus, consensus
 from .data_parallel import DataParallel
+from .edge_gossip import EdgeGossip
+from .gossip import Gossip
 from .layer import Layer
+from .neighbours import Neighbours
+from .push import Push
 from .units import Unit
 
-__all__ = ["DataParallel", "Layer", "Unit"]
+__all__ = ["Consensus", "DataParallel", "EdgeGossip", "Gossip", "Layer", "Neighbours", "Push", "Unit", "consensus"]

@@ -3,7 +3,7 @@
 from .exponential import Exponential
 from .graph import Graph
 from .kind import Topology
-from .own import Edges, Weights
+from .own import Edges, Weights, edges_left
 from .random import ErdosRenyi, RandomRegular
 from .regular import Complete, Hypercube, Ring, Star, Torus
 from .world import world
@@ -21,5 +21,6 @@ __all__ = [
     "Topology",
     "Torus",
     "Weights",
+    "edges_left",
     "world",
 ]

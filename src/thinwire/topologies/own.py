@@ -45,6 +45,17 @@ class Edges(Topology):
         return replace(self, edges=tuple((new[i], new[j]) for i, j in self.edges if i in new and j in new))
 
 
+def edges_left(topology: Topology, survivors: Sequence[int], size: int) -> Topology:
+    """The kind of graph to go on with: the same, or where there is none of so few ranks, what is left of it."""
+    kind = topology.among(survivors, size)
+    try:
+        kind.of(len(survivors))
+    except ValueError:
+        graph = topology.of(size)
+        return Edges(graph.edges, directed=not graph.symmetric).among(survivors, size)
+    return kind
+
+
 @dataclass(frozen=True, repr=False)
 class Weights(Topology):
     """A weight matrix of your own: row i says what rank i makes of what each rank says. Columns have sums of 1."""

@@ -13,7 +13,20 @@ from torch import Tensor
 
 from ..core import Talk
 from .exchange import Post, rounds
+from .meeting import GONE, STALLED, Decision, Meeting, Note
 from .meter import Meter
+
+TIMED_OUT = "Timed out"  # what gloo says of a rank that does not answer in time
+GAVE_UP = "Application timeout"  # and of all others from then on
+
+
+class Unreachable(RuntimeError):
+    """Some ranks could not be spoken with."""
+
+    def __init__(self, problems: dict[int, str]) -> None:
+        super().__init__("; ".join(f"rank {rank}: {text}" for rank, text in problems.items()))
+        first = {r: text for r, text in problems.items() if GAVE_UP not in text} or problems
+        self.blamed = {rank: STALLED if TIMED_OUT in text else GONE for rank, text in first.items()}
 
 
 class Collectives:
@@ -23,15 +36,19 @@ class Collectives:
     group (by default, of all) must make one.
     """
 
-    def __init__(self, group: dist.ProcessGroup | None = None, device: torch.device | None = None) -> None:
+    def __init__(
+        self, group: dist.ProcessGroup | None = None, device: torch.device | None = None, patience: float | None = None
+    ) -> None:
         if not dist.is_initialized():
             raise RuntimeError(
                 "thinwire needs torch.distributed: launch the script with torchrun and call "
                 "torch.distributed.init_process_group() first"
             )
-        self._kind = _kind(group)
-        self._group, self._closed = _own_group(self._kind), False
-        self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
+        self._kind = _kind(group, patience)
+        if patience is not None:
+            dist.barrier(group)  # ranks may begin further apart than they will ever answer
+        self._join()
+        self.names = tuple(range(self.size))  # the ranks of those who are here, when all were
         self.device = device or torch.device("cpu")  # where messages are sent from and received to
         self.meter = Meter()
 
@@ -42,9 +59,20 @@ class Collectives:
             raise RuntimeError("the process group that thinwire speaks in has been destroyed")
         return group
 
-    def run(self, talk: Talk) -> Any:
-        """Hold a talk to its end; returns its outcome."""
-        steps = rounds(talk, self.rank, self.size, self.meter, defaultdict(dict))
+    def _join(self) -> None:
+        self._group, self._closed = _own_group(self._kind), False
+        self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
+
+    @property
+    def patience(self) -> float:
+        """How many seconds a rank may take to answer."""
+        waits = self._kind[2]
+        return (waits or dist.default_pg_timeout).total_seconds()
+
+    def run(self, talk: Talk, meter: Meter | None = None) -> Any:
+        """Hold a talk to its end; returns its outcome. Unreachable if some rank is."""
+        meter = meter or self.meter
+        steps = rounds(talk, self.rank, self.size, meter, defaultdict(dict))
         heard: Any = None
         while True:
             try:
@@ -53,7 +81,7 @@ class Collectives:
                 return end.value
             start = perf_counter()
             heard = self.deliver(post)
-            self.meter.exchange_seconds += perf_counter() - start
+            meter.exchange_seconds += perf_counter() - start
 
     def deliver(self, post: Post) -> dict[int, Tensor]:
         """Send what goes out and wait for what comes in, to and from all ranks at once."""
@@ -69,12 +97,28 @@ class Collectives:
         sends = [
             dist.P2POp(dist.isend, post.outgoing[r].contiguous(), group=self.group, group_peer=r) for r in outgoing
         ]
-        if sends or receives:
-            # Receives first: gloo asks for what it is to receive on the connection that it sends on, and a request
-            # that waits behind a long message makes the two directions take turns.
-            for work in dist.batch_isend_irecv(receives + sends):
-                work.wait()
+        # Receives first: gloo asks for what it is to receive on the connection that it sends on, and a request that
+        # waits behind a long message makes the two directions take turns.
+        self._do(receives + sends)
         return heard
+
+    def _do(self, ops: list[dist.P2POp]) -> None:
+        """Do all that can be done: where a rank cannot be reached, it is known then which."""
+        at_once = [ops] if self._kind[1] == "nccl" and ops else [[op] for op in ops]
+        begun: list[tuple[int, dist.Work]] = []
+        problems: dict[int, str] = {}
+        for some in at_once:
+            try:
+                begun += [(some[0].group_peer, work) for work in dist.batch_isend_irecv(some)]
+            except RuntimeError as error:
+                problems.setdefault(some[0].group_peer, str(error))
+        for peer, work in begun:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                problems.setdefault(peer, str(error))
+        if problems:
+            raise Unreachable(problems)
 
     def gather(self, data: bytes) -> list[bytes]:
         """What every rank gives, in the order of the ranks."""
@@ -90,6 +134,24 @@ class Collectives:
         """Overwrite these tensors with the source's, in place."""
         for tensor in tensors:
             dist.broadcast(tensor.detach(), group=self.group, group_src=source)
+
+    def hang_up(self, note: Note) -> Meeting:
+        """Leave a note, and close all connections, so that whoever waits for this rank goes and reads it."""
+        (ranks, backend, _), store = self._kind, dist.distributed_c10d._get_default_store()
+        topic = f"thinwire/{backend}/{'-'.join(map(str, ranks))}/{getattr(self.group, 'group_name', '')}"
+        meeting = Meeting(store, topic, self.rank, self.size, self.patience)
+        meeting.leave(note)
+        dist.destroy_process_group(self.group)
+        self._closed = True
+        return meeting
+
+    def regroup(self, decision: Decision) -> None:
+        """Go on with those who are left, in a group of their own."""
+        ranks, backend, timeout = self._kind
+        self._kind = tuple(ranks[r] for r in decision.survivors), backend, timeout
+        self.names = tuple(self.names[r] for r in decision.survivors)
+        self._join()
+        self.meter.names = self.names
 
     def close(self) -> None:
         """Leave the group to the next one who speaks to the same ranks."""
@@ -108,8 +170,9 @@ Kind = tuple[tuple[int, ...], str, timedelta | None]  # ranks, backend, how long
 _idle: dict[Kind, list[GroupRef]] = {}
 
 
-def _kind(group: dist.ProcessGroup | None) -> Kind:
-    return tuple(dist.get_process_group_ranks(group)), dist.get_backend(group), _timeout(group)
+def _kind(group: dist.ProcessGroup | None, patience: float | None) -> Kind:
+    waits = _timeout(group) if patience is None else timedelta(seconds=patience)
+    return tuple(dist.get_process_group_ranks(group)), dist.get_backend(group), waits
 
 
 def _timeout(group: dist.ProcessGroup | None) -> timedelta | None:

@@ -26,6 +26,7 @@ class Meter:
     said: dict[str, int] = field(default_factory=dict)  # the payload's bytes, by what messages were about
     sent: dict[int, int] = field(default_factory=dict)  # bytes that went to each rank
     received: dict[int, int] = field(default_factory=dict)  # bytes that came from each rank
+    names: tuple[int, ...] = ()  # of the ranks, if they were others when all were here
 
     @property
     def ratio(self) -> float:
@@ -60,7 +61,8 @@ class Meter:
         self.link_bytes += max(sum(sent.values()), sum(received.values()))
         for counted, new in ((self.sent, sent), (self.received, received)):
             for rank, nbytes in new.items():
-                counted[rank] = counted.get(rank, 0) + nbytes
+                name = self.names[rank] if self.names else rank
+                counted[name] = counted.get(name, 0) + nbytes
 
     def count_dense(self, nbytes: int, ranks: int) -> None:
         """Note gradients that are about to be exchanged by some method."""
@@ -69,4 +71,4 @@ class Meter:
 
 
 def _numbers() -> list[str]:
-    return [field.name for field in fields(Meter) if field.name not in ITEMISED]
+    return [field.name for field in fields(Meter) if field.name not in (*ITEMISED, "names")]

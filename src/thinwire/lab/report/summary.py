@@ -11,8 +11,8 @@ import thinwire
 from thinwire.lab.report.units import is_share, metric_name
 from thinwire.lab.runs import Run
 
-SHORT = {repr(method.reducer): name for name, method in thinwire.methods.METHODS.items()}
-DENSE = repr(thinwire.methods.METHODS["dense"].reducer)
+SHORT = {repr(method.built): name for name, method in thinwire.methods.METHODS.items()}
+DENSE = repr(thinwire.methods.METHODS["dense"].built)
 PARTS = ("compute", "encode", "exchange", "decode")  # of the time, as it passes
 CLOSE = 0.01  # how far from dense's final metric the default target is, as a share of it
 

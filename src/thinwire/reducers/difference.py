@@ -1,0 +1,65 @@
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core import Codec, Conversation, Parameter, Reducer, Reply
+from ..lazy import Lazy
+from ..precision import working
+from ..states import Spare
+from .average import Average, as_reducer
+
+
+class DifferenceState(NamedTuple):
+    mine: Tensor  # what the peers know of this rank's tensor
+    theirs: Tensor  # the weighted sum of what is known of all
+    inner: Any
+    spare: tuple[Spare, Spare, Spare]  # for the next of each, and for what is said
+
+
+@dataclass(frozen=True, repr=False)
+class Difference(Reducer):
+    """Says what is new since the last message. Under a mean this is EF21, with neighbours CHOCO.
+
+    What is agreed on is the weighted sum of what is known of everyone, which comes close as tensors settle.
+    """
+
+    inner: Codec | Reducer
+
+    def __post_init__(self) -> None:
+        as_reducer(self.inner)
+
+    @property
+    def shaped(self) -> bool:
+        return as_reducer(self.inner).shaped
+
+    def suited(self, parameter: Parameter) -> Reducer:
+        inner = as_reducer(self.inner).suited(parameter)
+        # What is said without loss needs no memory.
+        return inner if inner == Average() else replace(self, inner=inner)
+
+    def init(self, like: Tensor, seed: int) -> DifferenceState:
+        """Nothing is known of anyone."""
+        return self.knowing(torch.zeros(like.shape, dtype=working(like.dtype), device=like.device), seed)
+
+    def knowing(self, x: Tensor, seed: int) -> DifferenceState:
+        """All ranks have this tensor, and know it; their weights are 1 together."""
+        mine, theirs = (x.to(working(x.dtype), copy=True, memory_format=torch.contiguous_format) for _ in range(2))
+        return DifferenceState(mine, theirs, as_reducer(self.inner).init(mine, seed), (Spare(), Spare(), Spare()))
+
+    def reduce(self, x: Tensor, state: DifferenceState) -> Conversation:
+        inner, (mine, theirs, new) = as_reducer(self.inner), state.spare
+        said = torch.sub(x, state.mine, out=new.like(state.mine))
+        reply, next_inner = yield from inner.reduce(said, state.inner)
+        known = _sum(state.mine, reply.sent, mine), _sum(state.theirs, reply.reduced, theirs)
+        spare = Spare(state.mine), Spare(state.theirs), new
+        return Reply(known[1], known[0]), DifferenceState(*known, next_inner, spare)
+
+
+def _sum(known: Tensor, new: Tensor | Lazy, spare: Spare) -> Tensor:
+    if isinstance(new, Tensor):
+        return torch.add(known, new.view(known.shape), out=spare.like(known))
+    total = spare.like(known).copy_(known)
+    new.add_to(total)
+    return total

@@ -1,0 +1,116 @@
+"""A strategy at work on all ranks at once, in one process."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .core import Replica, Strategy, Talk
+from .outcome import Lost
+from .session import NonFiniteError
+from .strategies import Consensus, DataParallel, Layer, Neighbours, consensus
+from .transports import Meter, Simulated
+
+
+class Rehearsal:
+    """Runs what ranks say around their updates: the same bits, and the same bytes, as between real processes.
+
+    For each step, call `before_update()` when all replicas have gradients, and `after_update()` when all optimizers
+    have made their step.
+    """
+
+    def __init__(self, strategy: Strategy, replicas: Sequence[Replica]) -> None:
+        self.strategy, self.replicas = strategy, list(replicas)
+        self.sender = Simulated(len(replicas))
+        self.states: list[Any] = [strategy.init(replica) for replica in replicas]
+        self.meters: list[Meter] = self.sender.meters
+        self._under_way: list[Any] | None = None
+
+    @torch.no_grad()
+    def before_update(self) -> None:
+        for meter, replica in zip(self.meters, self.replicas, strict=True):
+            meter.count_dense(sum(p.nbytes for p in replica.parameters.values()), len(self.replicas))
+        if isinstance(self.strategy, DataParallel):
+            self._exchange(self.strategy)
+        else:
+            self._hold([self.strategy.before_update(r, s) for r, s in self._ranks()])
+
+    @torch.no_grad()
+    def after_update(self) -> None:
+        self._hold([self.strategy.after_update(r, s) for r, s in self._ranks()])
+        for meter in self.meters:
+            meter.steps += 1
+        overlap = self.strategy.overlap if isinstance(self.strategy, Neighbours) else 0
+        if overlap and self.meters[0].steps % overlap == 0:
+            self.land()
+            self._launch()
+
+    @torch.no_grad()
+    def land(self) -> None:
+        """Finish what is on its way."""
+        arrived, self._under_way = self._under_way, None
+        if arrived is None:
+            return
+        strategy = self._neighbours()
+        landed = [strategy.land(r, s, what) for (r, s), what in zip(self._ranks(), arrived, strict=True)]
+        self.states = [state for state, _ in landed]
+        _check(lost for _, some in landed for lost in some)
+
+    @torch.no_grad()
+    def consensus(self, buffers: Sequence[Mapping[str, Tensor]] | None = None) -> Consensus:
+        """The mean of all replicas (and of buffers), which all ranks hear alike, and how far they are from it."""
+        self.land()
+        strategy, size = self.strategy, len(self.replicas)
+        weighs = strategy.weight_of if isinstance(strategy, Neighbours) else lambda state: 1.0
+        there = buffers or [{} for _ in self.replicas]
+        aside = Simulated(size)
+        talks = [consensus(r.parameters, b, weighs(s), size) for (r, s), b in zip(self._ranks(), there, strict=True)]
+        found: Consensus = aside.run(talks)[0]
+        for meter, took in zip(self.meters, aside.meters, strict=True):
+            meter.average_bytes += took.link_bytes
+            meter.consensus = found.distance
+        return found
+
+    def layers(self, rank: int = 0) -> dict[str, Layer]:
+        """What a rank has said of each layer, and how much it has not."""
+        if not isinstance(self.strategy, DataParallel | Neighbours):
+            return {}
+        meter = self.meters[rank]
+        return self.strategy.layers(self.replicas[rank], self.states[rank], meter.dense_bytes, meter.said)
+
+    def _exchange(self, strategy: DataParallel) -> None:
+        """As under DDP: of a parameter that a rank did not use, its gradient is zero."""
+        for replica in self.replicas:
+            for p in replica.parameters.values():
+                p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+        units, size = strategy.units(self.replicas[0]), len(self.replicas)
+        gradients = [
+            {name: p.grad for name, p in replica.parameters.items() if p.grad is not None} for replica in self.replicas
+        ]
+        self._hold([strategy.exchange(units, g, size, s) for g, s in zip(gradients, self.states, strict=True)])
+
+    def _launch(self) -> None:
+        strategy = self._neighbours()
+        launched = [strategy.launch(r, s) for r, s in self._ranks()]
+        self.states = [state for state, _ in launched]
+        self._under_way = self.sender.run([talk for _, talk in launched])
+
+    def _hold(self, talks: list[Talk]) -> None:
+        outcomes = self.sender.run(talks)
+        self.states = [outcome.state for outcome in outcomes]
+        _check(lost for outcome in outcomes for lost in outcome.lost)
+
+    def _ranks(self) -> list[tuple[Replica, Any]]:
+        return list(zip(self.replicas, self.states, strict=True))
+
+    def _neighbours(self) -> Neighbours:
+        assert isinstance(self.strategy, Neighbours), "others have nothing on its way"
+        return self.strategy
+
+
+def _check(lost: Any) -> None:
+    first: Lost | None = next(iter(lost), None)
+    if first is not None:
+        names = ", ".join((first.here or first.names)[:3])
+        raise NonFiniteError(f"NaN or infinity in the {first.what} of {names}: the run has diverged")
