@@ -1,6 +1,7 @@
 """The short names, each with a line on when to use it."""
 
 import difflib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .codecs import Cast, Chain, Entropy, Identity, MiniFloat, Quantize, RandomK, Sign, Ternary, TopK
@@ -120,7 +121,7 @@ METHODS: dict[str, Method] = {
         Method(
             "choco",
             Gossip(Difference(Chain(TopK(0.01), Cast("float16"))), rate=0.04),
-            "As dpsgd, saying the largest 1 % of what is new: CHOCO-SGD. For the thinnest links; its rate wants tuning.",
+            "As dpsgd, saying the largest 1 % of what is new: CHOCO-SGD. For the thinnest links; tune its rate.",
         ),
         Method(
             "powergossip",
@@ -141,7 +142,8 @@ METHODS: dict[str, Method] = {
 }
 
 
-Said = str | Codec | Reducer | Strategy  # a method, as people say it
+Built = Codec | Reducer | Strategy
+Said = str | Built  # a method, as people say it
 
 
 def strategy_of(method: Said) -> Strategy:
@@ -152,12 +154,17 @@ def strategy_of(method: Said) -> Strategy:
 
 def sharded(method: Said) -> Codec | Reducer | Strategy:
     """The form in which every rank serves one shard: what a node carries stays flat as ranks are added."""
-    return forms.sharded(_built(method))
+    return _with_all(forms.sharded, _built(method))
 
 
 def gathered(method: Said) -> Codec | Reducer | Strategy:
     """The form in which every rank hears every other's whole message: one round, for few ranks."""
-    return forms.gathered(_built(method))
+    return _with_all(forms.gathered, _built(method))
+
+
+def _with_all(rewritten: Callable[[Built], Built], method: Built) -> Built:
+    """Only those who speak with all have other forms of that."""
+    return method if isinstance(method, Strategy) and not isinstance(method, DataParallel) else rewritten(method)
 
 
 def settled(method: Said) -> Codec | Reducer | Strategy:

@@ -61,7 +61,7 @@ def compare(method: str, model: str, ranks: int, steps: int) -> Comparison:
     for name, other in (("sharded", thinwire.sharded(strategy)), ("gathered", thinwire.gathered(strategy))):
         if other != strategy:
             forms[f"{name} instead"] = total(sizer.measure(other))
-    for plain in ("fp16", "dense"):
+    for plain in ("dpsgd", "fp16", "dense") if isinstance(strategy, thinwire.Neighbours) else ("fp16", "dense"):
         forms[plain] = total(sizer.measure(plain))
     return Comparison(model, ranks, thinwire.methods.notation_of(strategy), kinds, forms)
 

@@ -46,7 +46,7 @@ class Layers:
         """Tensors, elements and bytes a step of each kind of layer, from what a rank said over the whole run."""
         kinds: dict[str, dict[str, float]] = {}
         for name, layer in self._latest.items():
-            counts = (len(layer.names), layer.elements, layer.dense_bytes, said[name])
+            counts = (len(layer.names), layer.elements, layer.dense_bytes, said.get(name, 0))
             kind = kinds.setdefault(layer.kind, dict.fromkeys(COUNTED, 0))
             for what, count in zip(COUNTED, counts, strict=True):
                 kind[what] += count

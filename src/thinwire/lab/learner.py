@@ -88,7 +88,8 @@ class Learner:
         inputs, targets = self.task.training.batch(self.task.shares[0][: self.task.batch], None)
         self.workload.loss(copy, inputs, targets).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         replica = thinwire.replica_of(copy)
-        Sizer(replica, [gradients_of(replica)], 1, STEPS).measure(method)
+        alone = isinstance(thinwire.strategy_of(method), thinwire.DataParallel)  # others need a neighbour to speak to
+        Sizer(replica, [gradients_of(replica)], 1 if alone else 2, STEPS).measure(method)
         torch.set_rng_state(draws)
 
     def update(self) -> None:
@@ -96,12 +97,14 @@ class Learner:
         self.optimizer.step()
         self.schedule.step()
 
-    def evaluate(self) -> dict[str, float]:
-        self.model.eval()
+    def evaluate(self, model: nn.Module | None = None) -> dict[str, float]:
+        """Judge this rank's model, or another one of its kind."""
+        judged = self.model if model is None else model
+        judged.eval()
         try:
-            return self.workload.evaluate(self.model, self.task.test, self.task.test_examples)
+            return self.workload.evaluate(judged, self.task.test, self.task.test_examples)
         finally:
-            self.model.train()
+            judged.train()
 
 
 def _stream(seed: int, rank: int, purpose: int) -> int:

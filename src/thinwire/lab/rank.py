@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
@@ -75,15 +76,12 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
     learner = Learner(plan, task, rank)
     with told_warnings() as warned:
         learner.warm_up(plan.method)
-        model = DistributedDataParallel(learner.model, **OWN_BUFFERS)
-        try:
-            handle = thinwire.attach(model, plan.method)
-        except ValueError as error:
-            raise AttachError(str(error)) from None
+        model, handle = _attached(learner, plan.method)
+        alike = isinstance(model, DistributedDataParallel)
         record, replica, told = Record(plan, task), thinwire.replica_of(learner.model), 0.0
         capture = Capture(plan, task, learner, folder)
         dist.barrier()
-        wire = links.counters() if links.inside() else None
+        aside, wire = Aside(), links.counters() if links.inside() else None
         clock = Clock()
         for step in range(1, task.steps + 1):
             with capture.at(step):
@@ -97,17 +95,20 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
             if record.is_due():
                 dist.barrier()  # the clock goes on until the last rank has made the step
                 clock.stop()
+                aside.begin()
+                each, mean = _replicas(record, learner, handle, alike)
+                aside.end()
                 if rank == 0:
                     record.layers.note(handle.layers())
-                    tell(step=step, **record.evaluate(learner))
+                    metrics = record.judge(learner, mean)
+                    tell(step=step, **record.note(metrics, None if alike else handle.meter.consensus, each))
                 dist.barrier()
                 clock.go_on()
             if rank == 0 and (time.monotonic() - told > TELL_EVERY or step == task.steps):
                 told = time.monotonic()
                 tell(step=step, loss=float(loss), payload_bytes=handle.meter.payload_bytes, seconds=clock.read())
         compute = clock.computed()
-        # What a link carries goes by the busier direction, as in the meter.
-        carried = max(after - before for before, after in zip(wire, links.counters(), strict=True)) if wire else None
+        carried = aside.carried(wire) if wire else None
         handle.detach()
     counted = {"meter": handle.meter.as_dict(prefix=""), "said": handle.meter.said, "wire": carried}
     mine = counted | {"compute": compute, "total": record.seconds[-1]}
@@ -128,6 +129,51 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
         said=busiest["said"],
         warned=warned,
     )
+
+
+def _attached(learner: Learner, method: str) -> tuple[nn.Module, thinwire.Handle]:
+    """The model to train, with a method between the ranks: under DDP, if that is what it takes the place of."""
+    try:
+        if isinstance(thinwire.strategy_of(method), thinwire.DataParallel):
+            model = DistributedDataParallel(learner.model, **OWN_BUFFERS)
+            return model, thinwire.attach(model, method)
+        return learner.model, thinwire.attach(learner.model, method, optimizer=learner.optimizer)
+    except ValueError as error:
+        raise AttachError(str(error)) from None
+
+
+def _replicas(
+    record: Record, learner: Learner, handle: thinwire.Handle, alike: bool
+) -> tuple[list[float], nn.Module | None]:
+    """Where replicas differ: their mean, and at the end what each of them is worth."""
+    if alike:
+        return [], None
+    mean, each = handle.average(), [0.0] * record.plan.ranks
+    if not record.is_last:
+        return [], mean
+    dist.all_gather_object(each, record.judge(learner, cores=record.plan.threads)[learner.workload.metric])
+    return each, mean
+
+
+class Aside:
+    """What goes over a link beside training."""
+
+    def __init__(self) -> None:
+        self.bytes = [0, 0]
+
+    def begin(self) -> None:
+        self._before = links.counters() if links.inside() else None
+
+    def end(self) -> None:
+        if self._before is not None:
+            dist.barrier()
+            now = links.counters()
+            self.bytes = [b + after - before for b, before, after in zip(self.bytes, self._before, now, strict=True)]
+
+    def carried(self, since: tuple[int, int]) -> int:
+        """In the busier direction, as in the meter."""
+        counted = zip(since, links.counters(), self.bytes, strict=True)
+        return max(after - before - beside for before, after, beside in counted)
 
 
 if __name__ == "__main__":

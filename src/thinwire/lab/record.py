@@ -3,12 +3,12 @@
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import thinwire
 from thinwire.lab import machine
@@ -20,6 +20,7 @@ from thinwire.lab.runs import Run
 from thinwire.lab.workloads.own import digest
 
 OURS = Path(__file__).parents[1]
+CONSENSUS, WORST = "consensus", "worst_"  # what is noted beside a workload's own metrics
 MOST_POINTS = 1000  # of a history; longer runs are told in so many stretches
 
 
@@ -68,13 +69,28 @@ class Record:
         """Whether the model is to be evaluated now, or so many steps later."""
         return len(self.losses) + ahead in self._due
 
-    def evaluate(self, learner: Learner) -> dict[str, float]:
-        """Judge the model with all cores, as no rank has anything else to do meanwhile."""
+    @property
+    def is_last(self) -> bool:
+        return len(self.losses) == self.task.steps
+
+    def judge(self, learner: Learner, model: nn.Module | None = None, cores: int | None = None) -> dict[str, float]:
+        """What a model is worth: by default a learner's own, and with all cores."""
         draws = torch.get_rng_state()  # what it draws does not change what is drawn in training
-        torch.set_num_threads(machine.cores())
-        metrics = learner.evaluate()
+        torch.set_num_threads(cores or machine.cores())
+        metrics = learner.evaluate(model)
         torch.set_num_threads(self.plan.threads)
         torch.set_rng_state(draws)
+        return metrics
+
+    def note(
+        self, metrics: dict[str, float], consensus: float | None, of_each: Sequence[float] = ()
+    ) -> dict[str, float]:
+        """Note an evaluation; of replicas that differ also how far they do, and at the end how good the worst is."""
+        workload = self.task.workload
+        if consensus is not None:
+            metrics = metrics | {CONSENSUS: consensus}
+        if of_each:
+            metrics = metrics | {f"{WORST}{workload.metric}": (min if workload.better == "higher" else max)(of_each)}
         self.evaluations.append({"step": len(self.losses)} | metrics)
         return metrics
 

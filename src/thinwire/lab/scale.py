@@ -169,7 +169,10 @@ class _Form:
 
     def __init__(self, strategy: Any, measured: Sizer) -> None:
         if not isinstance(strategy, thinwire.DataParallel):
-            raise ValueError(f"{strategy!r} does not exchange gradients in every step, so it has no size per step")
+            raise ValueError(
+                f"{strategy!r} speaks with neighbours only, so what a node carries follows from its graph and does not "
+                "grow with the world: `thinwire size` tells it, and `thinwire topology` how fast news spread"
+            )
         self.strategy, self.measured = strategy, measured
         self._talks = self._measure(ranks=2)
         self._loads: dict[int, Load] = {}

@@ -4,12 +4,13 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import thinwire
 from thinwire.lab import machine
@@ -47,28 +48,30 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
     """
     with _threads(plan.threads), told_warnings() as warned:
         strategy = thinwire.strategy_of(plan.method)
-        if not isinstance(strategy, thinwire.DataParallel):
-            raise ValueError(f"{strategy!r} cannot be simulated here: it does not exchange gradients in every step")
         crew = Crew(plan, task)
-        exchange = Exchange(strategy, crew.learners)
+        replicas = [
+            thinwire.replica_of(learner.model, rank=r, size=plan.ranks) for r, learner in enumerate(crew.learners)
+        ]
+        between = thinwire.Rehearsal(strategy, replicas)
         record, compute, own = Record(plan, task), 0.0, 0.0
         capture = Capture(plan, task, crew.learners[0], folder)
         with crew.pool:
             for step in range(1, task.steps + 1):
                 with capture.at(step):
                     losses, forth = crew.backward()
-                exchange.run()
+                between.before_update()
                 if record.is_due(ahead=1):
-                    record.layers.weigh(exchange.replicas[0].parameters)
+                    record.layers.weigh(replicas[0].parameters)
                 back = crew.update()
+                between.after_update()
                 compute += max(a + b for a, b in zip(forth, back, strict=True))
-                own = compute + exchange.coding_seconds()
-                record.step(torch.stack(losses).mean(), exchange.sender.meters[0], own)
+                own = compute + _coding_seconds(between)
+                record.step(torch.stack(losses).mean(), between.meters[0], own)
                 if record.is_due():
-                    record.layers.note(exchange.layers())
-                    tell(step=step, **record.evaluate(crew.learners[0]))
+                    record.layers.note(between.layers())
+                    tell(step=step, **evaluated(record, crew, between))
                 tell(step=step, loss=float(record.losses[-1]), payload_bytes=record.payload[-1], seconds=own)
-    meter = max(exchange.sender.meters, key=lambda counted: counted.link_bytes)
+    meter = max(between.meters, key=lambda counted: counted.link_bytes)
     return record.run(
         method=thinwire.methods.notation_of(strategy),
         losses=torch.stack(record.losses),
@@ -125,46 +128,28 @@ class Crew:
         return [result for result, _ in results], [seconds for _, seconds in results]
 
 
-class Exchange:
-    """What is said between the simulated ranks about each step's gradients."""
+def evaluated(record: Record, crew: Crew, between: thinwire.Rehearsal) -> dict[str, float]:
+    """Judge what the ranks have agreed on: where they differ, their mean, and at the end each of them as well."""
+    first = crew.learners[0]
+    if isinstance(between.strategy, thinwire.DataParallel):
+        return record.note(record.judge(first), None)
+    buffers = [dict(learner.model.named_buffers()) for learner in crew.learners]
+    found = between.consensus(buffers)
+    metric = first.workload.metric
+    each = [record.judge(learner)[metric] for learner in crew.learners] if record.is_last else []
+    return record.note(record.judge(first, _with(first.model, found.means)), found.distance, each)
 
-    def __init__(self, strategy: thinwire.DataParallel, learners: list[Learner]) -> None:
-        self.strategy, ranks = strategy, len(learners)
-        self.sender = thinwire.Simulated(ranks)
-        self.replicas = [
-            thinwire.replica_of(learner.model, rank=rank, size=ranks) for rank, learner in enumerate(learners)
-        ]
-        self.units = strategy.units(self.replicas[0])
-        self.states: list[Any] = [strategy.init(replica) for replica in self.replicas]
 
-    @torch.no_grad()
-    def run(self) -> None:
-        gradients = [
-            {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in replica.parameters.items()}
-            for replica in self.replicas
-        ]
-        size = self.sender.size
-        talks = [self.strategy.exchange(self.units, gradients[r], size, self.states[r]) for r in range(size)]
-        outcomes = self.sender.run(talks)
-        if outcomes[0].lost:
-            names = ", ".join(outcomes[0].lost[0].names[:3])
-            raise thinwire.NonFiniteError(f"NaN or infinity in the gradient of {names}: the run has diverged")
-        self.states = [outcome.state for outcome in outcomes]
-        for meter, said in zip(self.sender.meters, gradients, strict=True):
-            meter.steps += 1
-            meter.count_dense(sum(gradient.nbytes for gradient in said.values()), size)
-        for replica, said in zip(self.replicas, gradients, strict=True):
-            for name, parameter in replica.parameters.items():
-                parameter.grad = said[name]
+def _with(model: nn.Module, means: dict[str, Tensor]) -> nn.Module:
+    """A copy of a model with other parameters and buffers."""
+    copy = deepcopy(model)
+    copy.load_state_dict(means, strict=False)
+    return copy
 
-    def layers(self) -> dict[str, thinwire.Layer]:
-        """What rank 0 has said of each layer, and how much it has not."""
-        meter = self.sender.meters[0]
-        return self.strategy.layers(self.replicas[0], self.states[0], meter.dense_bytes, meter.said)
 
-    def coding_seconds(self) -> float:
-        """What the rank that took longest spent on encoding and decoding."""
-        return max(meter.encode_seconds + meter.decode_seconds for meter in self.sender.meters)
+def _coding_seconds(between: thinwire.Rehearsal) -> float:
+    """What the rank that took longest spent on encoding and decoding."""
+    return max(meter.encode_seconds + meter.decode_seconds for meter in between.meters)
 
 
 def _timed(act: Callable[[Learner], Result], learner: Learner) -> tuple[Result, float]:

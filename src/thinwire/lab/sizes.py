@@ -79,12 +79,50 @@ class Sizer:
     def measure(self, method: str | thinwire.Codec | thinwire.Reducer | thinwire.Strategy) -> dict[str, Size]:
         """What a method says in a step after its warm-up, by kind of layer."""
         strategy = thinwire.settled(thinwire.strategy_of(method))
+        if isinstance(strategy, thinwire.Neighbours):
+            return self._among_neighbours(strategy)
         if not isinstance(strategy, thinwire.DataParallel):
-            raise ValueError(f"{strategy!r} does not exchange gradients in every step, so it has no size per step")
+            raise ValueError(f"{strategy!r} does not exchange anything in every step, so it has no size per step")
         kinds: dict[str, list[thinwire.Unit]] = defaultdict(list)
         for unit in strategy.units(self.replica):
             kinds[unit.kind(self.replica)].append(unit)
         return {kind: self._measure(strategy, units) for kind, units in kinds.items()}
+
+    def _among_neighbours(self, strategy: thinwire.Neighbours) -> dict[str, Size]:
+        """After a first step, before which replicas are alike and may have nothing to say."""
+        replicas = [self._replica(rank) for rank in range(self.ranks)]
+        between = thinwire.Rehearsal(strategy, replicas)
+        self._step(between)
+        before = max(between.meters, key=lambda counted: counted.link_bytes).link_bytes
+        said = [dict(meter.said) for meter in between.meters]
+        for _ in range(self.steps):
+            self._step(between)
+        between.land()
+        rank, meter = max(enumerate(between.meters), key=lambda counted: counted[1].link_bytes)
+        payload = {key: nbytes - said[rank].get(key, 0) for key, nbytes in meter.said.items()}
+        link = (meter.link_bytes - before) / max(1, sum(payload.values()))  # a byte that is said may go to several
+        kinds: dict[str, list[thinwire.Unit]] = defaultdict(list)
+        for unit in strategy.units(self.replica):
+            kinds[unit.kind(self.replica)].append(unit)
+        sizes = {}
+        for kind, units in kinds.items():
+            names = [name for unit in units for name in unit.names]
+            elements = sum(self.replica.parameters[name].numel() for name in names)
+            nbytes = sum(payload.get(unit.key, 0) for unit in units)
+            sizes[kind] = Size(len(names), elements, 4 * elements, nbytes / self.steps, link * nbytes / self.steps)
+        return sizes
+
+    def _replica(self, rank: int) -> thinwire.Replica:
+        parameters = {name: p.detach().clone() for name, p in self.replica.parameters.items()}
+        return self.replica._replace(parameters=parameters, rank=rank, size=self.ranks)
+
+    def _step(self, between: thinwire.Rehearsal) -> None:
+        """Every replica goes its own way."""
+        between.before_update()
+        for rank, replica in enumerate(between.replicas):
+            for name, p in replica.parameters.items():
+                p.sub_(self.gradients[rank % len(self.gradients)][name], alpha=0.1)
+        between.after_update()
 
     def _measure(self, strategy: thinwire.DataParallel, units: list[thinwire.Unit]) -> Size:
         sender = thinwire.Simulated(self.ranks)
