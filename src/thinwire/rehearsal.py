@@ -1,6 +1,6 @@
 """A strategy at work on all ranks at once, in one process."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -109,8 +109,9 @@ class Rehearsal:
         return self.strategy
 
 
-def _check(lost: Any) -> None:
-    first: Lost | None = next(iter(lost), None)
+def _check(lost: Iterable[Lost]) -> None:
+    # Who only heard of it knows no more than what the message was about.
+    first = max(lost, key=lambda message: bool(message.here), default=None)
     if first is not None:
         names = ", ".join((first.here or first.names)[:3])
         raise NonFiniteError(f"NaN or infinity in the {first.what} of {names}: the run has diverged")

@@ -223,7 +223,7 @@ class Session:
             "meter": self.meter.as_dict(prefix=""),
             "itemised": self.meter.itemised(),
             "state": plain(self.state),
-        }
+        } | ({"replica": self._digest()} if self._is_local() else {})
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         self.worker.wait()
@@ -243,6 +243,11 @@ class Session:
         for there, here in zip_longest(saved["parameters"], self._described(), fillvalue="nothing"):
             if there != here:
                 raise ValueError(f"this checkpoint is of another model: it has {there}, here is {here}")
+        if self._is_local() and saved.get("replica") != self._digest():
+            raise ValueError(
+                "the parameters here are not those that this checkpoint was saved with. attach() copies rank 0's to "
+                "all ranks: load the model after it, each rank its own, and then this"
+            )
         state = restored(self.strategy.init(self.replica), saved["state"])
         self.meter.load(saved["meter"], saved["itemised"])
         self.state = state
@@ -329,6 +334,13 @@ class Session:
 
     def _described(self) -> list[str]:
         return [f"parameter {name}: {p.dtype} {tuple(p.shape)}" for name, p in self.replica.parameters.items()]
+
+    def _digest(self) -> str:
+        """Of this rank's own parameters."""
+        digest = hashlib.sha256()
+        for p in self.replica.parameters.values():
+            digest.update(p.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
 
     def _counted(self) -> tuple[int, int]:
         return self.meter.link_bytes, self.meter.dense_link_bytes

@@ -11,10 +11,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Optimizer
 
 import thinwire
+from thinwire import DataParallel, strategy_of
 from thinwire.methods import METHODS
 
 INPUTS, CLASSES = 20, 10
-NAMES = tuple(METHODS)
+NAMES = tuple(name for name in METHODS if isinstance(strategy_of(name), DataParallel))
+NEIGHBOURS = tuple(name for name in METHODS if name not in NAMES)
 VARYING = ("topk8", "adacomp", "dgc", "gennorm", "co3")  # in length, from step to step
 FIXED = tuple(name for name in NAMES if name not in VARYING)
 TINY_BUCKETS = 0.002  # in MB: the classifier below needs at least three of them

@@ -12,10 +12,15 @@ from thinwire import (
     Chain,
     Choose,
     Codec,
+    Complete,
     DataParallel,
+    Difference,
+    EdgeGossip,
     Entropy,
+    Exponential,
     Feedback,
     GenNorm,
+    Gossip,
     Histogram,
     Huffman,
     Identity,
@@ -24,17 +29,21 @@ from thinwire import (
     Matched,
     MiniFloat,
     Momentum,
+    Neighbours,
     Nonzero,
     Peers,
     PowerIteration,
     PowerSGD,
+    Push,
     Quantize,
     RandomK,
     Rans,
     Reducer,
+    Ring,
     Server,
     Sharded,
     Sign,
+    Star,
     Strategy,
     Ternary,
     TopK,
@@ -140,6 +149,10 @@ REDUCERS: tuple[Reducer, ...] = (
     PowerSGD(2, codec=Quantize(8)),
     PowerIteration(1),
     PowerIteration(2, iterations=3, codec=Cast("bfloat16")),
+    Difference(TopK(0.1)),
+    Difference(Quantize(8)),
+    Difference(Feedback(Sign())),
+    Difference(PowerSGD(2)),
     Server(Quantize(8), TopK(0.25)),
     Sharded(Quantize(8), Sign()),
     After(2, Feedback(TopK(0.1))),
@@ -147,7 +160,25 @@ REDUCERS: tuple[Reducer, ...] = (
     Choose(When(PowerSGD(2), min_dim=2), otherwise=Cast("float16")),
 )
 
-STRATEGIES: tuple[Strategy, ...] = (
+NEIGHBOURS: tuple[Neighbours, ...] = (
+    Gossip(Identity()),
+    Gossip(Cast("float16"), Star(), rate=0.9),
+    Gossip(Identity(), Exponential(2), fuse_below=0),
+    Gossip(Difference(TopK(0.2)), rate=0.3),
+    Gossip(Difference(Chain(Sign(), Entropy())), Complete(), rate=0.2),
+    Gossip(Feedback(Quantize(8)), rate=0.1),
+    EdgeGossip(PowerIteration(1)),
+    EdgeGossip(PowerIteration(2, iterations=3, least_ratio=1.0), Star(), rate=0.7),
+    EdgeGossip(Identity()),
+    EdgeGossip(RandomK(0.5), fuse_below=0),
+    Push(),
+    Push(Cast("float16"), Exponential(2)),
+    Push(Quantize(8), Ring()),
+    Push(overlap=1),
+    Push(topology=Ring(), overlap=2, fuse_below=0),
+)
+
+DATA_PARALLEL: tuple[DataParallel, ...] = (
     DataParallel(Average()),
     DataParallel(Cast("bfloat16")),
     DataParallel(Feedback(PowerSGD(2))),
@@ -155,6 +186,8 @@ STRATEGIES: tuple[Strategy, ...] = (
     DataParallel(Choose(When(Feedback(Chain(TopK(0.1), Entropy())), min_dim=2)), fuse_below=100),
     DataParallel(After(1, Feedback(Sign()))),
 )
+
+STRATEGIES: tuple[Strategy, ...] = (*DATA_PARALLEL, *NEIGHBOURS)
 
 # What has a notation without being any of these.
 OTHERS = (

@@ -72,15 +72,19 @@ class EdgeGossip(Neighbours):
         edges, units = self.graph(replica.size).edges_of(replica.rank), self.units(replica)
         states = {topic: dict(of_units) for topic, of_units in state.edges.items()}
         work = {unit.key: _work(unit, replica) for unit in units}
+        lost: list[Lost] = []
         for iteration in range(self.iterations):
             said = [unit for unit in units if not (iteration and unit.reducer == Average())]
             talked = [(unit, edge) for unit in said for edge in edges]
             talks = [(e, _difference(u, work[u.key], replica, states[e.topic][u.key])) for u, e in talked]
             for (unit, edge), (new, found) in zip(talked, (yield from together(talks)), strict=True):
-                if isinstance(found, Lost):
-                    return Outcome(state, (found,))
                 states[edge.topic][unit.key] = new
-                found.add_to(work[unit.key], self._weight(replica, edge))
+                if isinstance(found, Lost):
+                    lost.append(found)
+                else:
+                    found.add_to(work[unit.key], self._weight(replica, edge))
+        if lost:
+            return Outcome(state, tuple(lost))
         for unit in units:
             unit.write(work[unit.key], replica.parameters)
         return Outcome(EdgeState(state.steps + 1, states))

@@ -41,7 +41,11 @@ class Simulated:
             if not posts:
                 return [outcomes[rank] for rank in range(self.size)]
             _check(posts, outcomes)
-            heard = [{r: posts[r].outgoing[rank] for r in posts[rank].incoming} for rank in range(self.size)]
+            # Copies, as a wire makes them: who has spoken may go on, and change what it said in place.
+            carried = {id(said): said.clone() for post in posts.values() for said in post.outgoing.values()}
+            heard = [
+                {r: carried[id(posts[r].outgoing[rank])] for r in posts[rank].incoming} for rank in range(self.size)
+            ]
 
 
 def _advance(
