@@ -16,7 +16,7 @@ class Exponential(Topology):
     peers: int = 1  # that a rank speaks to in a round: at a hop, and with 2 at the next one as well
 
     def __post_init__(self) -> None:
-        if self.peers not in (1, 2):
+        if not (isinstance(self.peers, int) and self.peers in (1, 2)):
             raise ValueError(f"Exponential speaks to 1 or 2 peers a round, not {self.peers!r}")
 
     def of(self, size: int) -> Graph:

@@ -11,21 +11,25 @@ from ..core import Peers
 
 Matrix = NDArray[np.float64]
 TOLERANCE = 1e-9  # of sums that are to be 1
+ROUNDING = 1e-12  # of what is left after a turn
 
 
 class Graph:
     """In round k, rank i sums what each rank j says times phases[k % len(phases)][i, j]. Checked when it is made."""
 
     def __init__(self, name: str, phases: Iterable[Matrix]) -> None:
-        self.name, self.phases = name, tuple(np.asarray(phase, np.float64) for phase in phases)
-        self.size = len(self.phases[0])
+        self.name, self.phases = name, tuple(np.array(phase, np.float64) for phase in phases)
+        if not self.phases or not self.phases[0].size:
+            raise ValueError(f"{name}: a graph has weights of 1 rank or more for 1 round or more")
+        self.size = len(np.atleast_1d(self.phases[0]))
         for phase in self.phases:
             _check(name, phase, self.size)
+            phase.flags.writeable = False
         _check_connected(name, self.mixed)
 
     def __repr__(self) -> str:
-        rounds = f", {len(self.phases)} rounds in turn" if len(self.phases) > 1 else ""
-        return f"<{self.name}: {self.size} ranks, {len(self.edges)} edges{rounds}>"
+        counts = {"rank": self.size, "edge": len(self.edges)} | ({"round": len(self.phases)} if self.varies else {})
+        return f"<{self.name}: {', '.join(f'{n} {what}' + 's' * (n != 1) for what, n in counts.items())}>"
 
     @property
     def varies(self) -> bool:
@@ -34,7 +38,7 @@ class Graph:
     @cached_property
     def symmetric(self) -> bool:
         """Every edge is a conversation: both ends hear each other, and weigh each other alike."""
-        return all(np.allclose(phase, phase.T, rtol=0, atol=TOLERANCE) for phase in self.phases)
+        return all(_alike(phase, phase.T) for phase in self.phases)
 
     @cached_property
     def doubly_stochastic(self) -> bool:
@@ -59,7 +63,8 @@ class Graph:
     @cached_property
     def degree(self) -> int:
         """How many ranks the busiest one speaks to in a round."""
-        return max(int((phase != 0).sum(0).max()) - 1 for phase in self.phases)
+        heard = [np.count_nonzero(phase, 0) - (np.diag(phase) != 0) for phase in self.phases]
+        return max(int(counts.max()) for counts in heard)
 
     @cached_property
     def shrinkage(self) -> float:
@@ -68,7 +73,9 @@ class Graph:
             return 0.0
         at_worst = self.doubly_stochastic and self.varies
         left = float(np.linalg.norm(self.mixed - 1 / self.size, 2)) if at_worst else _second(self.mixed)
-        return left ** (1 / len(self.phases)) if left > 1e-12 else 0.0
+        if left < ROUNDING or left > 1 - ROUNDING:  # all have the mean after a turn, or differences only move about
+            return float(round(left))
+        return float(left ** (1 / len(self.phases)))
 
     @property
     def spectral_gap(self) -> float:
@@ -118,27 +125,30 @@ def metropolis(size: int, edges: Iterable[tuple[int, int]]) -> Matrix:
     return weights + np.diag(1 - weights.sum(1))
 
 
-def connected(there: NDArray[np.bool_]) -> bool:
-    """Whether every rank reaches every other."""
-    return not unreached(there).any()
+def reached(hears: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which ranks hear of rank 0 sooner or later, where rank i hears rank j if hears[i, j]."""
+    known = np.zeros(len(hears), bool)
+    known[0] = True
+    new = known
+    while new.any():
+        new = hears[:, new].any(1) & ~known
+        known = known | new
+    return known
 
 
-def unreached(there: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which rank (row) hears nothing of which (column), however long."""
-    reach = there | np.eye(len(there), dtype=bool)
-    for _ in range(max(1, int(np.ceil(np.log2(len(there)))))):
-        reach = (reach.astype(np.int64) @ reach.astype(np.int64)) > 0
-    return ~reach
-
-
-def check_size(name: str, size: int, least: int = 1) -> None:
-    if not (isinstance(size, int) and size >= least):
-        raise ValueError(f"a {name} is of {least} rank{'s' if least > 1 else ''} or more, not {size!r}")
+def check_size(name: str, size: int) -> None:
+    if not (isinstance(size, int) and size >= 1):
+        raise ValueError(f"{'an' if name[0] in 'aeiou' else 'a'} {name} is of 1 rank or more, not {size!r}")
 
 
 def _second(matrix: Matrix) -> float:
     """The second largest eigenvalue in size."""
     return float(np.sort(np.abs(np.linalg.eigvals(matrix)))[-2])
+
+
+def _alike(one: Matrix, other: Matrix) -> bool:
+    """Up to rounding, and 0 at the same places."""
+    return np.array_equal(one != 0, other != 0) and np.allclose(one, other, rtol=0, atol=TOLERANCE)
 
 
 def _check(name: str, weights: Matrix, size: int) -> None:
@@ -156,7 +166,8 @@ def _check(name: str, weights: Matrix, size: int) -> None:
 
 
 def _check_connected(name: str, mixed: Matrix) -> None:
-    missing = unreached(mixed != 0)
-    if missing.any():
-        i, j = next(zip(*np.nonzero(missing), strict=True))
+    hears = mixed != 0
+    deaf, unheard = np.flatnonzero(~reached(hears)), np.flatnonzero(~reached(hears.T))
+    if len(deaf) or len(unheard):
+        i, j = (deaf[0], 0) if len(deaf) else (0, unheard[0])
         raise ValueError(f"{name}: the graph is not connected; rank {i} never hears anything of rank {j}")

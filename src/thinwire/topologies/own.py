@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import index
 
 import numpy as np
 
-from .graph import Graph, metropolis
+from .graph import Graph, check_size, metropolis
 from .kind import Topology
 
 
@@ -21,7 +22,7 @@ class Edges(Topology):
 
     def __post_init__(self) -> None:
         try:
-            edges = tuple((int(i), int(j)) for i, j in self.edges)
+            edges = tuple((index(i), index(j)) for i, j in self.edges)
         except (TypeError, ValueError):
             raise ValueError(f"Edges takes pairs of ranks, such as ((0, 1), (1, 2)), not {self.edges!r}") from None
         object.__setattr__(self, "edges", edges)
@@ -30,6 +31,7 @@ class Edges(Topology):
             raise ValueError(f"Edges joins two different ranks from 0 on, not {wrong[0]}")
 
     def of(self, size: int) -> Graph:
+        check_size("graph", size)
         beyond = [edge for edge in self.edges if max(edge) >= size]
         if beyond:
             raise ValueError(f"the edge {beyond[0]} names rank {max(beyond[0])}, but there are only {size} ranks")
@@ -80,4 +82,5 @@ class Weights(Topology):
     def among(self, survivors: Sequence[int], size: int) -> "Weights":
         """What went to those who are gone stays with whoever said it."""
         kept = np.array(self.rows)[np.ix_(survivors, survivors)]
-        return Weights(tuple(map(tuple, (kept + np.diag(1 - kept.sum(0))).tolist())))
+        lost = np.maximum(0, 1 - kept.sum(0))  # rounding may make it less than nothing
+        return Weights(tuple(map(tuple, (kept + np.diag(lost)).tolist())))

@@ -1,12 +1,12 @@
 """Graphs that are drawn, the same for everyone who draws with the same seed."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .graph import Graph, check_size, connected, metropolis
+from .graph import Graph, check_size, metropolis, reached
 from .kind import Topology
 
 TRIES = 10_000
@@ -33,6 +33,11 @@ class RandomRegular(Topology):
             )
         drawn = _drawn(self, lambda random: _matched(random, size, degree), self.seed, size)
         return Graph(f"random regular graph of degree {degree}", [drawn])
+
+    def among(self, survivors: Sequence[int], size: int) -> "RandomRegular":
+        """With one edge more each, where there is no graph of so many ranks otherwise."""
+        odd = self.degree < len(survivors) and self.degree * len(survivors) % 2
+        return replace(self, degree=self.degree + 1) if odd else self
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,7 +67,7 @@ def _drawn(kind: Topology, draw: Draw, seed: int, size: int) -> NDArray[np.float
     random = np.random.Generator(np.random.PCG64([seed, size]))
     for _ in range(TRIES):
         there = draw(random)
-        if there is not None and connected(there):
+        if there is not None and reached(there).all():
             return metropolis(size, ((i, j) for i, j in np.argwhere(there).tolist()))
     raise ValueError(f"{kind!r} gave no connected graph of {size} ranks in {TRIES:,} tries: it has too few edges")
 

@@ -1,5 +1,6 @@
 """Graphs whose edges are conversations, and which look alike from everywhere (but for a star)."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isqrt
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from .graph import Graph, Matrix, check_size, metropolis
 from .kind import Topology
+from .own import Edges
 
 
 @dataclass(frozen=True, repr=False)
@@ -25,12 +27,17 @@ class Torus(Topology):
     Of a prime number of ranks it is a ring.
     """
 
-    def of(self, size: int) -> Graph:
+    def sides(self, size: int) -> tuple[int, int]:
+        """How many rows and columns so many ranks stand in."""
         check_size("torus", size)
         rows = next(n for n in range(isqrt(size), 0, -1) if size % n == 0)
+        return rows, size // rows
+
+    def of(self, size: int) -> Graph:
+        rows, columns = self.sides(size)
         if rows == 1:
             return Graph("torus, which is a ring here", [_ring(size)])
-        columns, weights = size // rows, np.zeros((size, size))
+        weights = np.zeros((size, size))
         for rank in range(size):
             row, column = divmod(rank, columns)
             for down, right in ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)):  # two ways to the same rank add up
@@ -64,8 +71,18 @@ class Hypercube(Topology):
         check_size("hypercube", size)
         if size & (size - 1):
             raise ValueError(f"a hypercube is of 2, 4, 8, ... ranks, not {size}")
-        bits = range(size.bit_length() - 1)
-        return Graph("hypercube", [metropolis(size, ((r, r ^ 1 << bit) for r in range(size) for bit in bits))])
+        return Graph("hypercube", [metropolis(size, _cube(size))])
+
+    def among(self, survivors: Sequence[int], size: int) -> Topology:
+        """The same, or what so many ranks have of the next larger one."""
+        left = len(survivors)
+        return Edges(tuple(_cube(left))) if left & (left - 1) else self
+
+
+def _cube(size: int) -> Iterator[tuple[int, int]]:
+    """The edges of a hypercube between its first ranks."""
+    bits = range((size - 1).bit_length())
+    return ((low, high) for low in range(size) for bit in bits if low < (high := low ^ 1 << bit) < size)
 
 
 def _ring(size: int) -> Matrix:

@@ -1,0 +1,139 @@
+"""What holds for every kind of graph, at sizes that are small, prime or powers of two."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from thinwire import (
+    Complete,
+    Edges,
+    ErdosRenyi,
+    Exponential,
+    Graph,
+    Hypercube,
+    RandomRegular,
+    Ring,
+    Star,
+    Topology,
+    Torus,
+    Weights,
+)
+
+SYMMETRIC = [Ring(), Torus(), Star(), Complete(), Hypercube(), RandomRegular(), RandomRegular(4), ErdosRenyi(0.6)]
+KINDS = [*SYMMETRIC, Exponential(), Exponential(2)]
+SIZES = [1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 16, 31, 32]
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
+
+
+def possible(kind: Topology, size: int) -> bool:
+    """Whether there is one at all: what is left out here is checked to be an error below."""
+    if isinstance(kind, Hypercube):
+        return size & (size - 1) == 0
+    return not (isinstance(kind, RandomRegular) and kind.degree < size and size * kind.degree % 2)
+
+
+def check(graph: Graph, size: int) -> None:
+    """Columns of 1, every rank has a share of every other's after enough turns, and figures that can be."""
+    assert graph.size == size
+    for phase in graph.phases:
+        assert phase.shape == (size, size)
+        assert (phase >= 0).all()
+        np.testing.assert_allclose(phase.sum(0), 1, rtol=0, atol=1e-12)
+    assert (np.linalg.matrix_power(graph.mixed, 2 * size) > 0).all()
+    assert 0 <= graph.shrinkage < 1
+    assert graph.spectral_gap == 1 - graph.shrinkage
+    assert graph.rounds_to(1e-3) > 0
+
+
+@every_kind
+@pytest.mark.parametrize("size", SIZES)
+def test_every_kind_is_connected_and_keeps_the_mean(kind: Topology, size: int) -> None:
+    if not possible(kind, size):
+        with pytest.raises(ValueError, match=f"{size}"):
+            kind.of(size)
+        return
+    graph = kind.of(size)
+    check(graph, size)
+    assert graph.doubly_stochastic
+    for phase in graph.phases:
+        np.testing.assert_allclose(phase.sum(1), 1, rtol=0, atol=1e-12)
+        assert (np.diag(phase) > 0).all(), "everyone keeps a share"
+    assert graph.degree <= max(0, size - 1)
+
+
+@pytest.mark.parametrize("kind", SYMMETRIC, ids=repr)
+@pytest.mark.parametrize("size", [n for n in SIZES if n > 1])
+def test_conversations_are_weighed_alike_by_both_ends(kind: Topology, size: int) -> None:
+    if not possible(kind, size):
+        return
+    graph = kind.of(size)
+    assert graph.symmetric
+    assert not graph.varies
+    assert all(low < high for low, high in graph.edges)
+    assert len(set(graph.edges)) == len(graph.edges)
+    rate = graph.diffusion_rate
+    assert rate is not None
+    # The best rate makes the slowest difference shrink as fast as the one that overshoots the most.
+    left = np.sort(np.linalg.eigvalsh(np.eye(size) - rate * (np.eye(size) - graph.phases[0])))
+    assert left[-2] == pytest.approx(-left[0], abs=1e-12)
+
+
+@every_kind
+@pytest.mark.parametrize("size", SIZES)
+def test_what_a_rank_sums_is_its_row_and_who_hears_it_its_column(kind: Topology, size: int) -> None:
+    if not possible(kind, size):
+        return
+    graph = kind.of(size)
+    for k in range(len(graph.phases) + 1):
+        phase = graph.phases[k % len(graph.phases)]
+        for rank in range(size):
+            row, others = graph.row(rank, k), graph.others(rank, k)
+            assert dict(row.weights) == {j: phase[rank, j] for j in range(size) if phase[rank, j]}
+            assert dict(others.weights) == {j: w for j, w in row.weights if j != rank}
+            assert row.listeners == others.listeners
+            assert row.listeners == tuple(i for i in range(size) if phase[i, rank] and i != rank)
+            assert graph.weight(rank, 0, k) == phase[rank, 0]
+
+
+@every_kind
+def test_one_rank_has_nobody_to_speak_to(kind: Topology) -> None:
+    graph = kind.of(1)
+    assert graph.edges == ()
+    assert (graph.degree, graph.shrinkage, graph.rounds_to(1e-3), graph.diffusion_rate) == (0, 0, 1, None)
+    assert graph.phases[0].tolist() == [[1.0]]
+
+
+@every_kind
+def test_two_ranks_have_the_mean_after_a_round(kind: Topology) -> None:
+    graph = kind.of(2)
+    assert graph.edges == ((0, 1),)
+    if not isinstance(kind, ErdosRenyi | RandomRegular | Torus):
+        assert graph.phases[0].tolist() == [[0.5, 0.5], [0.5, 0.5]]
+
+
+@every_kind
+@pytest.mark.parametrize("size", [0, -3, 2.5, "8", None])
+def test_a_number_of_ranks_that_cannot_be_is_shown(kind: Topology, size: object) -> None:
+    with pytest.raises(ValueError, match=r"^an? .* is of 1 rank or more, not ") as caught:
+        kind.of(size)  # type: ignore[arg-type]
+    assert str(caught.value).endswith(repr(size))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [*KINDS, Edges(tuple(combinations(range(8), 2))), Weights(((1 / 8,) * 8,) * 8)],
+    ids=lambda k: type(k).__name__,
+)
+@pytest.mark.parametrize("gone", [(0,), (7,), (3, 4), (0, 2, 4, 6), (1, 2, 3, 5, 6), (0, 1, 2, 3, 4, 5, 6)])
+def test_survivors_go_on_with_a_connected_graph(kind: Topology, gone: tuple[int, ...]) -> None:
+    survivors = [rank for rank in range(8) if rank not in gone]
+    check(kind.among(survivors, 8).of(len(survivors)), len(survivors))
+
+
+@every_kind
+def test_those_who_are_left_may_lose_more_of_them(kind: Topology) -> None:
+    for size in range(13, 1, -1):
+        kind = kind.among([rank for rank in range(size) if rank != size // 2], size)
+        if not isinstance(kind, Edges):  # of a hypercube: what is left of it need not be connected a second time
+            check(kind.of(size - 1), size - 1)
