@@ -1,5 +1,6 @@
 import builtins
 import os
+from inspect import isabstract
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ from thinwire.described import Described
 from thinwire.methods import METHODS
 from thinwire.notation import LONGEST, parts_of, vocabulary
 
-from .contracts.table import CODECS, OTHERS, REDUCERS, STRATEGIES
+from .contracts.table import CODECS, OTHERS, REDUCERS, STRATEGIES, TOPOLOGIES
 
-EVERYTHING = (*CODECS, *REDUCERS, *STRATEGIES, *OTHERS, *(method.built for method in METHODS.values()))
+NAMED = [method.built for method in METHODS.values()]
+EVERYTHING = (*CODECS, *REDUCERS, *STRATEGIES, *TOPOLOGIES, *OTHERS, *NAMED)
 
 
 def refused(text: str) -> tuple[str, str]:
@@ -65,9 +67,7 @@ def test_every_public_description_has_a_name() -> None:
     described = {
         name
         for name in thinwire.__all__
-        if isinstance(value := getattr(thinwire, name), type)
-        and issubclass(value, Described)
-        and value not in (thinwire.Codec, thinwire.Reducer, thinwire.Strategy)
+        if isinstance(value := getattr(thinwire, name), type) and issubclass(value, Described) and not isabstract(value)
     }
     assert set(vocabulary()) == described
 
@@ -122,6 +122,8 @@ def test_parts_are_found_at_every_depth() -> None:
         ("eval('1')", "unknown name 'eval'", "eval"),
         ("Described()", "unknown name 'Described'", "Described"),
         ("Codec()", "unknown name 'Codec'", "Codec"),
+        ("Topology()", "unknown name 'Topology'", "Topology"),
+        ("Edges(((0, 1), (1, 1)))", "two different ranks", "Edges(((0, 1), (1, 1)))"),
     ],
 )
 def test_an_error_shows_the_place(text: str, problem: str, place: str) -> None:

@@ -1,4 +1,4 @@
-"""Instances of every public codec, reducer and strategy: what the contract tests run over.
+"""Instances of every public codec, reducer, strategy and topology: what the contract tests run over.
 
 `test_table.py` fails if a public class is not here.
 """
@@ -16,13 +16,16 @@ from thinwire import (
     DataParallel,
     Difference,
     EdgeGossip,
+    Edges,
     Entropy,
+    ErdosRenyi,
     Exponential,
     Feedback,
     GenNorm,
     Gossip,
     Histogram,
     Huffman,
+    Hypercube,
     Identity,
     Laplace,
     Marks,
@@ -37,6 +40,7 @@ from thinwire import (
     Push,
     Quantize,
     RandomK,
+    RandomRegular,
     Rans,
     Reducer,
     Ring,
@@ -47,6 +51,9 @@ from thinwire import (
     Strategy,
     Ternary,
     TopK,
+    Topology,
+    Torus,
+    Weights,
     When,
 )
 
@@ -188,6 +195,24 @@ DATA_PARALLEL: tuple[DataParallel, ...] = (
 )
 
 STRATEGIES: tuple[Strategy, ...] = (*DATA_PARALLEL, *NEIGHBOURS)
+
+# Each can be made of 4 ranks.
+TOPOLOGIES: tuple[Topology, ...] = (
+    Ring(),
+    Torus(),
+    Star(),
+    Complete(),
+    Hypercube(),
+    Exponential(),
+    Exponential(2),
+    RandomRegular(),
+    RandomRegular(2, seed=3),
+    ErdosRenyi(),
+    ErdosRenyi(0.75, seed=1),
+    Edges(((0, 1), (1, 2), (2, 3))),
+    Edges(((0, 1), (1, 2), (2, 3), (3, 0), (0, 2)), directed=True),
+    Weights(((0.5, 0, 0, 0.5), (0.5, 0.5, 0, 0), (0, 0.5, 0.5, 0), (0, 0, 0.5, 0.5))),
+)
 
 # What has a notation without being any of these.
 OTHERS = (
