@@ -6,7 +6,20 @@ from typing import Any
 import pytest
 
 import thinwire
-from thinwire import Average, Chain, Choose, Feedback, NotationError, Peers, PowerSGD, Quantize, TopK, When, parse
+from thinwire import (
+    Average,
+    Chain,
+    Choose,
+    Feedback,
+    NotationError,
+    Peers,
+    PowerSGD,
+    Quantize,
+    TopK,
+    Weights,
+    When,
+    parse,
+)
 from thinwire.described import Described
 from thinwire.methods import METHODS
 from thinwire.notation import LONGEST, parts_of, vocabulary
@@ -161,7 +174,13 @@ def test_the_caret_stands_where_it_should_after_letters_beyond_ascii() -> None:
         "Feedback(" * 90 + "TopK(0.1)" + ")" * 90,
         "Feedback(" * 199 + "TopK(0.1)" + ")" * 199,
         "Feedback(" * 1000 + "TopK(0.1)" + ")" * 1000,
+        "Feedback(" * 9000 + "TopK(0.1)" + ")" * 9000,
         "(" * 4000 + "1" + ")" * 4000,
+        "-" * 99_000 + "1",
+        "not " * 30_000 + "1",
+        "1" + "+1" * 49_000,
+        "a" + ".a" * 49_000,
+        "TopK" + "(1)" * 33_000,
         "[" * 150 + "]" * 150,
         "-" * 9000 + "1",
         "not " * 2000 + "1",
@@ -187,6 +206,12 @@ def test_what_is_deep_or_odd_is_read_or_refused_but_never_crashes(text: str) -> 
 def test_what_is_too_long_is_refused_before_it_is_read() -> None:
     with pytest.raises(ValueError, match=f"{LONGEST + 1} characters; at most {LONGEST}"):
         parse("(" + "1" * LONGEST)
+
+
+def test_the_weights_of_64_ranks_are_read_back() -> None:
+    mine = Weights(tuple(tuple(1 / 64 + (-1) ** (i + j) / 777 for j in range(64)) for i in range(64)))
+    assert len(repr(mine)) > LONGEST * 0.8
+    assert parse(repr(mine)) == mine
 
 
 def test_spaces_that_do_not_count_do_not_make_a_notation_too_long() -> None:

@@ -11,7 +11,7 @@ from . import codecs, coding, reducers, strategies, topologies
 from .core import Peers
 from .described import Described
 
-LONGEST = 10_000  # characters; real notations have a few hundred
+LONGEST = 100_000  # characters; most notations have a few hundred, the weights of 64 ranks this many
 
 
 def vocabulary() -> dict[str, type[Described]]:
