@@ -50,6 +50,11 @@ def test_size_prints_the_same_figures_as_text_and_as_json(capsys):
         (["report", "nowhere"], "no runs in nowhere"),
         (["link", "check", "wet string"], "'wet string' is not a link"),
         (["scale", "topk", "--model", "resnet5"], "did you mean 'resnet50'"),
+        (["topology", "rign", "--ranks", "4"], "did you mean 'ring'"),
+        (["topology", "Exponental(2)", "--ranks", "4"], "did you mean Exponential?"),
+        (["topology", "hypercube", "--ranks", "7"], "of 2, 4, 8, ... ranks, not 7"),
+        (["topology", "Edges(((0, 1), (2, 3)))", "--ranks", "4"], "rank 2 never hears anything of rank 0"),
+        (["topology", "ring", "--ranks", "4", "--svg", "nowhere/ring.svg"], "nowhere/ring.svg cannot be written"),
     ],
 )
 def test_mistakes_are_answered_with_one_clear_message(capsys, arguments, expected):
@@ -187,3 +192,15 @@ def test_scale_tells_of_growing_worlds(tmp_path, capsys):
     assert picture.stat().st_size > 1000
     assert main(arguments) == 0
     assert "8" in capsys.readouterr().out
+
+
+def test_topology_draws_a_graph_and_tells_its_figures(tmp_path, capsys):
+    picture = tmp_path / "ring.svg"
+    assert main(["topology", "ring", "--ranks", "8", "--json", "--svg", str(picture)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["degree"] == 2
+    assert picture.read_text("utf-8").startswith("<svg")
+    assert main(["topology", told["topology"], "--ranks", "8"]) == 0
+    shown = capsys.readouterr().out
+    assert f"{told['spectral_gap']:.5g}" in shown
+    assert "⠒" in shown

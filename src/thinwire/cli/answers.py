@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ..lab import captured, compare_sizes, demo, fit, links, making, report, scale, workloads
+from ..lab import captured, compare_sizes, demo, fit, links, making, report, scale, topology, workloads
 from ..lab.comparison import Failed
 from ..lab.plan import read_file
 from ..lab.runs import Run
@@ -103,6 +103,16 @@ def tell_scale(options: argparse.Namespace, console: Console) -> None:
         print(json.dumps(scaled.as_dict(), indent=1))
     else:
         console.print(scaled.shown())
+
+
+def tell_topology(options: argparse.Namespace, console: Console) -> None:
+    told = topology.tell(topology.named(options.kind), options.ranks)
+    if options.svg:
+        topology.write(told, options.svg)
+    if options.json:
+        print(json.dumps(told.as_dict(), indent=1))
+    else:
+        console.print(told.shown())
 
 
 def run_demo(options: argparse.Namespace, console: Console) -> None:

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import fields
 from pathlib import Path
 
-from ..lab import demo, fit, models
+from ..lab import demo, fit, models, topology
 from ..lab.plan import BUDGETS, TRANSPORTS, Plan
 from ..version import __version__
 from . import answers
@@ -100,6 +100,18 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--compute-ms", type=float, default=0.0, metavar="MS", help="of a step (default: 0)")
     command.add_argument("--out", type=Path, metavar="FILE", help="a picture of it, PNG, SVG or PDF")
     command.set_defaults(run=answers.tell_scale)
+
+    command = commands.add_parser(
+        "topology",
+        help="what a graph between ranks looks like, and how fast differences shrink on it",
+        description="Draws who speaks with whom, and tells the figures that say how fast ranks come to agree.",
+    )
+    command.add_argument(
+        "kind", metavar="KIND", help=f"{', '.join(topology.KINDS)}, or a notation such as 'Edges(((0, 1), (1, 2)))'"
+    )
+    command.add_argument("--ranks", type=int, required=True, metavar="N", help="how many")
+    command.add_argument("--svg", type=Path, metavar="FILE", help="a picture of it")
+    command.set_defaults(run=answers.tell_topology)
 
     command = commands.add_parser(
         "demo", help="train a small network with several methods in real processes, and compare them"
