@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 import thinwire
+from tests.attach.training import NAMES, NEIGHBOURS
 from tests.helpers import exchanged
 from thinwire import (
     Average,
@@ -11,7 +12,9 @@ from thinwire import (
     Identity,
     NotationError,
     PowerSGD,
+    Rehearsal,
     Simulated,
+    Strategy,
     TopK,
     methods,
     parse,
@@ -36,16 +39,16 @@ def test_a_method_is_known_by_its_name_and_says_when_to_use_it(name: str) -> Non
 
 @every_name
 def test_a_short_name_stands_for_the_notation_of_its_method(name: str) -> None:
-    method = METHODS[name]
-    assert strategy_of(name) == DataParallel(method.built)
-    assert strategy_of(name) == strategy_of(repr(method.built)) == strategy_of(method.built)
+    built = METHODS[name].built
+    assert strategy_of(name) == (built if isinstance(built, Strategy) else DataParallel(built))
+    assert strategy_of(name) == strategy_of(repr(built)) == strategy_of(built)
 
 
 def test_no_two_names_stand_for_the_same_method() -> None:
     assert len({repr(method.built) for method in METHODS.values()}) == len(METHODS)
 
 
-@every_name
+@pytest.mark.parametrize("name", NAMES)
 def test_every_method_reduces_a_small_model(name: str) -> None:
     ranks = 3
     strategy = strategy_of(name)
@@ -64,6 +67,25 @@ def test_every_method_reduces_a_small_model(name: str) -> None:
             assert p.grad is not None
             assert p.grad.isfinite().all()
             assert p.grad.abs().max() <= 4  # twice the mean's 1, and what was left unsaid of it
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_every_method_of_neighbours_keeps_a_small_model_together(name: str) -> None:
+    ranks = 4
+    models = [nn.Sequential(nn.Linear(30, 20), nn.LayerNorm(20)) for _ in range(ranks)]
+    for model in models:
+        model.load_state_dict(models[0].state_dict())
+    between = Rehearsal(strategy_of(name), [replica_of(m, rank=r, size=ranks) for r, m in enumerate(models)])
+    for step in range(30):
+        between.before_update()
+        for rank, model in enumerate(models):
+            for p in model.parameters():
+                p.data += 0.01 * torch.randn(p.shape, generator=torch.Generator().manual_seed(10 * step + rank))
+        between.after_update()
+    apart = between.consensus().distance
+    assert 0 < apart < 0.2, "each goes its own way, and not too far"
+    assert between.meters[0].consensus == apart
+    assert between.meters[0].payload_bytes > 0
 
 
 def metered(name: str, ranks: int) -> tuple[float, float, int]:

@@ -105,7 +105,8 @@ def attach(
             check_momentum(strategy, optimizer)
     except ValueError as error:
         problem = error
-    transport = _transport(model, group if ddp is None else ddp.process_group, peer_timeout, problem)
+    patience = peer_timeout if problem is None else None
+    transport = _transport(model, group if ddp is None else ddp.process_group, patience, problem)
     if problem is None:
         problem = _misplaced(strategy, transport.size)
     _raise_everywhere(transport, problem)

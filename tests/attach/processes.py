@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from itertools import count
 from multiprocessing.connection import Connection, wait
@@ -54,9 +54,19 @@ class Gone(NamedTuple):
     exit_code: int | None
 
 
-def run(function: Callable[..., Any], *args: Any, ranks: int = 2, timeout: float = 60, dies: int | None = None) -> list:
-    """What a module-level function returns on each of the ranks; `dies` is the rank that will not come back."""
-    return _pool.run(function, args, ranks, timeout, dies)
+def run(
+    function: Callable[..., Any],
+    *args: Any,
+    ranks: int = 2,
+    timeout: float = 60,
+    dies: int | Collection[int] = (),
+    stalls: int | None = None,
+) -> list:
+    """What a module-level function returns on each of the ranks.
+
+    Those in `dies` will not come back, and `stalls` neither: it is killed when all others have.
+    """
+    return _pool.run(function, args, ranks, timeout, {dies} if isinstance(dies, int) else set(dies), stalls)
 
 
 def close() -> dict[int, int | None]:
@@ -85,15 +95,21 @@ class Pool:
         self.numbers = count()
 
     def run(
-        self, function: Callable[..., Any], args: tuple[Any, ...], ranks: int, timeout: float, dies: int | None
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        ranks: int,
+        timeout: float,
+        dies: set[int],
+        stalls: int | None,
     ) -> list:
         team = self._team(ranks)
         starts = [process.log.stat().st_size for process in team]
         store = str(self._path() / f"store{next(self.numbers)}")
         for rank, process in enumerate(team):
             process.connection.send_bytes(pickle.dumps(Job(function, args, rank, ranks, store)))
-        answers, late = self._answers(team, timeout, dies)
-        if late or dies is not None:
+        answers, late = self._answers(team, timeout, dies, stalls)
+        if late or dies or stalls is not None:
             where = {rank: _dumped(team[rank], starts[rank]) for rank in late}
             self.kill(team)
         if late:
@@ -137,19 +153,23 @@ class Pool:
             self.processes.append(Process(self._path(), next(self.numbers)))
         return self.processes[:ranks]
 
-    def _answers(self, team: list[Process], timeout: float, dies: int | None) -> tuple[dict[int, Any], list[int]]:
+    def _answers(
+        self, team: list[Process], timeout: float, dies: set[int], stalls: int | None
+    ) -> tuple[dict[int, Any], list[int]]:
         """What the ranks answered, and those that did not in time."""
         ranks = {process.connection: rank for rank, process in enumerate(team)}
         answers: dict[int, Any] = {}
         deadline = time.monotonic() + timeout
         while ranks:
+            if list(ranks.values()) == [stalls]:
+                team[stalls].process.kill()
             ready = wait(list(ranks), max(0.0, deadline - time.monotonic()))
             if not ready:
                 return answers, sorted(ranks.values())
             for connection in ready:
                 assert isinstance(connection, Connection)
                 rank = ranks.pop(connection)
-                answers[rank] = _received(connection, team[rank], expected=rank == dies)
+                answers[rank] = _received(connection, team[rank], expected=rank in {*dies, stalls})
                 if isinstance(answers[rank], Failure):
                     deadline = min(deadline, time.monotonic() + GRACE)
         return answers, []

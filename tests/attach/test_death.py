@@ -49,5 +49,6 @@ def test_the_other_ranks_raise(mode: str, method: str, ranks: int, when: str) ->
     *others, gone = run(die_in_training, mode, method, when, ranks=ranks, dies=ranks - 1, timeout=30)
     assert gone == Gone(9)
     for kind, text in others:
-        assert kind == "RuntimeError", text
-        assert "Connection closed" in text or "reset by peer" in text, text
+        assert kind == "PeerLostError", text
+        assert f"rank {ranks - 1} is gone: its connection was closed. This is rank" in text, text
+        assert "after step 3" in text, text

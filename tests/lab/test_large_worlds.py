@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import thinwire
+from tests.attach.training import NAMES
 from thinwire.lab.large_worlds import SAMPLES, Talks
 from thinwire.lab.sizes import Sizer
-from thinwire.methods import METHODS
 
 STEPS = 2
 # Each sharded and gathered; and ways that no short name takes: a server elsewhere, with lengths that vary, and several
@@ -48,7 +48,7 @@ def busiest(strategy, sizer, ranks):
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
-@pytest.mark.parametrize("method", [*METHODS, *MORE])
+@pytest.mark.parametrize("method", [*NAMES, *MORE])
 def test_bytes_equal_those_of_the_simulated_world(lenet, method, ranks):
     strategy = thinwire.strategy_of(MORE.get(method, method))
     load = Talks(strategy, lenet.replica, lenet.gradients[0], ranks, STEPS).load(ranks)
@@ -57,7 +57,7 @@ def test_bytes_equal_those_of_the_simulated_world(lenet, method, ranks):
     assert load.link * STEPS == meter.link_bytes
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("int8", "int4")])
+@pytest.mark.parametrize("method", [name for name in NAMES if name not in ("int8", "int4")])
 def test_what_is_not_said_in_shards_needs_no_second_measurement(lenet, method):
     strategy = thinwire.strategy_of(method)
     talks = Talks(strategy, lenet.replica, lenet.gradients[0], 2, STEPS)

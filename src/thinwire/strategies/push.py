@@ -15,8 +15,6 @@ from ..topologies import Exponential, Graph, Topology
 from .neighbours import Neighbours, check_topology, graph_of
 from .units import Unit, check_fuse_below, not_finite, units_of, watched
 
-ABOUT = "push weight"
-
 
 class PushState(NamedTuple):
     weight: float  # the parameters times this are this rank's share of what is summed; all weights are as many as ranks
@@ -128,7 +126,7 @@ def _pushed(
 ) -> Talk:
     weight = torch.tensor([state.weight], dtype=torch.float64, device=next(iter(replica.parameters.values())).device)
     talks = [(peers, _said(unit, shares[unit.key], state.seeds[unit.key], given, replica)) for unit in units]
-    *outcomes, heard = yield from together([*talks, (peers, _weight_said(weight))])
+    *outcomes, heard = yield from together([*talks, (peers, _weight_said(weight, units[0].key))])
     return Arrived(
         float(heard),
         {unit.key: added for unit, (added, _, _) in zip(units, outcomes, strict=True)},
@@ -137,8 +135,8 @@ def _pushed(
     )
 
 
-def _weight_said(weight: Tensor) -> Generator[Message, Reply[Tensor], Tensor]:
-    reply = yield Message(weight, Identity(), about=ABOUT)
+def _weight_said(weight: Tensor, about: str) -> Generator[Message, Reply[Tensor], Tensor]:
+    reply = yield Message(weight, Identity(), about=about)
     return reply.reduced
 
 

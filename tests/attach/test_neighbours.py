@@ -1,0 +1,285 @@
+"""Replicas that speak with neighbours, on real ranks: as simulated to the bit, resumed to the bit, and averaged."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD, Adam, Optimizer
+
+import thinwire
+from thinwire import Rehearsal, replica_of, strategy_of
+
+from .processes import run
+from .training import (
+    CLASSES,
+    INPUTS,
+    NEIGHBOURS,
+    all_same,
+    classifier,
+    held_out_loss,
+    loss_of,
+    parameters,
+    refusal,
+    same,
+    sgd,
+    train,
+)
+
+STEPS = 6
+MORE = (
+    "Gossip(Identity(), Torus())",
+    "Push(Cast('float16'), Exponential(2), overlap=2)",
+    "Gossip(Feedback(Sign()), rate=0.1)",
+)
+every_method = pytest.mark.parametrize("method", [*NEIGHBOURS, *MORE])
+
+
+def normed() -> nn.Sequential:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(INPUTS, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, CLASSES))
+
+
+def optimizer_of(kind: str, model: nn.Module) -> Optimizer:
+    if kind == "adam":
+        return Adam(model.parameters(), lr=0.01, weight_decay=1e-3)
+    return SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
+
+
+def counts(meter: thinwire.Meter) -> dict[str, Any]:
+    numbers = {name: value for name, value in meter.as_dict(prefix="").items() if not name.endswith("_seconds")}
+    return numbers | meter.itemised()
+
+
+def trained(method: str, kind: str = "sgd") -> dict[str, Any]:
+    model = normed()
+    optimizer = optimizer_of(kind, model)
+    handle = thinwire.attach(model, method, optimizer=optimizer)
+    train(model, optimizer, range(STEPS))
+    averaged = handle.average()
+    found = {
+        "parameters": parameters(model),
+        "buffers": {name: b.clone() for name, b in model.named_buffers()},
+        "average": {name: x.clone() for name, x in averaged.state_dict().items()},
+        "counts": counts(handle.meter),
+        "ranks": handle.ranks,
+    }
+    handle.detach()
+    return found
+
+
+def simulated(method: str, ranks: int, kind: str = "sgd") -> tuple[list[dict[str, Tensor]], Rehearsal]:
+    models = [normed() for _ in range(ranks)]
+    optimizers = [optimizer_of(kind, model) for model in models]
+    between = Rehearsal(strategy_of(method), [replica_of(m, rank=r, size=ranks) for r, m in enumerate(models)])
+    for step in range(STEPS):
+        for rank, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
+            optimizer.zero_grad()
+            loss_of(model, step, rank).backward()
+        between.before_update()
+        for optimizer in optimizers:
+            optimizer.step()
+        between.after_update()
+    between.consensus([dict(model.named_buffers()) for model in models])
+    return [parameters(model) for model in models], between
+
+
+@every_method
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_real_ranks_are_simulated_ranks_to_the_bit_and_to_the_byte(method: str, ranks: int) -> None:
+    real, (expected, between) = run(trained, method, ranks=ranks), simulated(method, ranks)
+    for rank in range(ranks):
+        assert same(real[rank]["parameters"], expected[rank])
+        assert real[rank]["counts"] == counts(between.meters[rank])
+    if ranks > 2:  # of two, some have the mean after every step
+        assert not all_same(result["parameters"] for result in real), "each has gone its own way"
+
+
+@pytest.mark.parametrize("method", NEIGHBOURS)
+def test_every_optimizer_stays_its_ranks_own(method: str) -> None:
+    real, (expected, _) = run(trained, method, "adam", ranks=3), simulated(method, 3, "adam")
+    assert all(same(found["parameters"], there) for found, there in zip(real, expected, strict=True))
+
+
+@pytest.mark.parametrize("method", NEIGHBOURS)
+def test_the_average_is_the_mean_of_parameters_and_of_statistics_and_leaves_training_alone(method: str) -> None:
+    real = run(trained, method, ranks=4)
+    assert all_same(found["average"] for found in real)
+    for name, mean in real[0]["average"].items():
+        there = [(found["parameters"] | found["buffers"])[name] for found in real]
+        if mean.is_floating_point():
+            # In-flight shares of the overlapped ones were added first, so these are the parameters after that.
+            torch.testing.assert_close(mean, torch.stack(there).mean(0), rtol=1e-5, atol=1e-6)
+        else:
+            assert torch.equal(mean, there[0])
+    assert len({tuple(found["buffers"]["1.running_mean"].tolist()) for found in real}) == 4, "statistics stay local"
+    assert all(0 < found["counts"]["consensus"] < 1 for found in real)
+    assert all(found["counts"]["average_bytes"] > 0 for found in real)
+
+
+def with_average(method: str, ask: bool) -> dict[str, Tensor]:
+    model = classifier()
+    optimizer = sgd(model)
+    handle = thinwire.attach(model, method, optimizer=optimizer)
+    train(model, optimizer, range(3))
+    if ask:
+        handle.average()
+    train(model, optimizer, range(3, 6))
+    handle.detach()
+    return parameters(model)
+
+
+@pytest.mark.parametrize("method", ["dpsgd", "choco", "powergossip", "sgp"])
+def test_asking_for_the_average_changes_nothing(method: str) -> None:
+    asked, not_asked = (run(with_average, method, ask, ranks=3) for ask in (True, False))
+    assert same(asked, not_asked)
+
+
+def first_half(method: str, folder: Path) -> None:
+    model = normed()
+    optimizer = sgd(model)
+    handle = thinwire.attach(model, method, optimizer=optimizer)
+    train(model, optimizer, range(3))
+    state = handle.state_dict()  # first: it finishes what is on its way, which changes the model
+    saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "thinwire": state}
+    torch.save(saved, folder / f"rank{dist.get_rank()}.pt")
+    handle.detach()
+
+
+def second_half(method: str, folder: Path, model_first: bool) -> Any:
+    saved = torch.load(folder / f"rank{dist.get_rank()}.pt", weights_only=True)
+    model = normed()
+    optimizer = sgd(model)
+    if model_first:
+        model.load_state_dict(saved["model"])
+    handle = thinwire.attach(model, method, optimizer=optimizer)
+    if not model_first:
+        model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    if model_first:
+        return refusal(lambda: handle.load_state_dict(saved["thinwire"]))
+    handle.load_state_dict(saved["thinwire"])
+    train(model, optimizer, range(3, 6))
+    handle.state_dict()
+    return parameters(model), counts(handle.meter)
+
+
+def straight(method: str) -> Any:
+    model = normed()
+    optimizer = sgd(model)
+    handle = thinwire.attach(model, method, optimizer=optimizer)
+    train(model, optimizer, range(3))
+    handle.state_dict()
+    train(model, optimizer, range(3, 6))
+    handle.state_dict()
+    return parameters(model), counts(handle.meter)
+
+
+@every_method
+def test_training_resumes_to_the_bit(method: str, tmp_path: Path) -> None:
+    uninterrupted = run(straight, method, ranks=3)
+    run(first_half, method, tmp_path, ranks=3)
+    assert same(run(second_half, method, tmp_path, False, ranks=3), uninterrupted)
+
+
+def test_a_model_that_was_loaded_before_attaching_is_refused(tmp_path: Path) -> None:
+    run(first_half, "dpsgd", tmp_path, ranks=2)
+    for rank, answer in enumerate(run(second_half, "dpsgd", tmp_path, True, ranks=2)):
+        if rank:  # rank 0's parameters are those that were copied to all
+            kind, text = answer
+            assert kind == "ValueError"
+            assert "load the model after it" in text
+
+
+def learned(method: str) -> tuple[float, float, float]:
+    model = classifier()
+    optimizer = SGD(model.parameters(), lr=0.5)
+    handle = thinwire.attach(model, method, optimizer=optimizer)
+    before = held_out_loss(model)
+    train(model, optimizer, range(60))
+    return before, held_out_loss(model), held_out_loss(handle.average())
+
+
+@pytest.mark.parametrize("method", NEIGHBOURS)
+def test_replicas_and_their_average_learn(method: str) -> None:
+    for before, own, average in run(learned, method, ranks=4):
+        assert average < 0.6 * before
+        assert own < 0.75 * before
+
+
+def with_bad_gradient(method: str, on_nonfinite: str) -> tuple[Any, int]:
+    model = classifier()
+    optimizer = sgd(model)
+    handle = thinwire.attach(model, method, optimizer=optimizer, on_nonfinite=on_nonfinite)
+    train(model, optimizer, range(2))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss_of(model, 2).backward()
+        if dist.get_rank() == 1:
+            model[2].weight.grad[0, 0] = torch.inf
+        optimizer.step()
+        train(model, optimizer, range(3, 6))
+
+    told = refusal(step) if on_nonfinite == "raise" else step()
+    return told, handle.meter.skipped
+
+
+@pytest.mark.parametrize("method", ["powergossip", "osgp"])
+def test_a_bad_gradient_stops_all_ranks_and_all_say_why(method: str) -> None:
+    for rank, ((kind, text), _) in enumerate(run(with_bad_gradient, method, "raise", ranks=3)):
+        assert kind == ("NonFiniteError" if rank == 1 else "PeerLostError"), text
+        assert "NaN or infinity in the gradient of 2.weight" in text
+        if rank != 1:
+            assert "rank 1 has stopped" in text
+
+
+@pytest.mark.parametrize("method", ["dpsgd", "osgp"])
+def test_a_bad_gradient_can_be_skipped_by_its_rank_alone(method: str) -> None:
+    skipped = [count for _, count in run(with_bad_gradient, method, "skip", ranks=3)]
+    assert skipped == [0, 1, 0]
+
+
+def refused(what: str) -> Any:
+    model = classifier()
+    optimizer = sgd(model)
+
+    def attach(method: Any, of: nn.Module = model, **settings: Any) -> None:
+        thinwire.attach(of, method, **settings)
+
+    attempts = {
+        "ddp": lambda: attach("dpsgd", DistributedDataParallel(classifier())),
+        "cube": lambda: attach("Gossip(Identity(), Hypercube())", optimizer=optimizer),
+        "one way": lambda: attach("EdgeGossip(PowerIteration(1), Exponential())", optimizer=optimizer),
+        "varies": lambda: attach("Gossip(Difference(TopK(0.1)), Exponential())", optimizer=optimizer),
+        "drifts": lambda: attach(
+            thinwire.Gossip(thinwire.Identity(), thinwire.Edges(((0, 1), (1, 2), (2, 0), (0, 2)), directed=True)),
+            optimizer=optimizer,
+        ),
+        "continue": lambda: attach("topk", optimizer=optimizer, on_peer_loss="continue"),
+        "choice": lambda: attach("dpsgd", optimizer=optimizer, on_peer_loss="panic"),
+        "timeout": lambda: attach("dpsgd", optimizer=optimizer, peer_timeout=0),
+    }
+    return refusal(attempts[what])
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("ddp", "attach the plain module"),
+        ("cube", "2, 4, 8, ... ranks, not 3"),
+        ("one way", "lead in one direction or change"),
+        ("varies", "changes them"),
+        ("drifts", "Push(...) is made for such graphs"),
+        ("continue", "needs all ranks"),
+        ("choice", "'raise', 'continue', not 'panic'"),
+        ("timeout", "above 0, not 0"),
+    ],
+)
+def test_what_cannot_be_is_one_clear_error_on_every_rank(what: str, words: str) -> None:
+    for kind, text in run(refused, what, ranks=3):
+        assert kind == "ValueError"
+        assert words in text

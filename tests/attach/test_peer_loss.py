@@ -1,0 +1,107 @@
+"""Ranks that die or stall while others train: noticed in time, told by all alike, and gone on without if so asked."""
+
+import os
+import signal
+import time
+import warnings
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.optim import SGD
+
+import thinwire
+
+from .processes import Gone, run
+from .training import all_same, classifier, loss_of, parameters, refusal
+
+RANKS, STEPS, AT = 5, 24, 6
+METHODS = ("powergossip", "Gossip(Difference(TopK(0.1)), rate=0.2)", "Push(overlap=2)")
+
+
+def trained(method: str, how: str, who: tuple[int, ...], on_peer_loss: str, patience: float) -> dict[str, Any]:
+    """Train while some ranks come to their end at a step; the others tell how it went."""
+    rank, model = dist.get_rank(), classifier()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    handle = thinwire.attach(model, method, optimizer=optimizer, on_peer_loss=on_peer_loss, peer_timeout=patience)
+    noticed = time.monotonic()
+
+    def train() -> None:
+        nonlocal noticed
+        for step in range(STEPS):
+            if rank in who and step == AT + who.index(rank):
+                os.kill(os.getpid(), signal.SIGKILL if how == "killed" else signal.SIGSTOP)
+            if step == AT:
+                noticed = time.monotonic()
+            optimizer.zero_grad()
+            loss_of(model, step).backward()
+            optimizer.step()
+
+    if on_peer_loss == "raise":
+        told = refusal(train)
+        return {"told": told, "seconds": time.monotonic() - noticed}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        train()
+        average = handle.average()
+    weight = getattr(handle._session.state, "weight", 1.0)
+    found = {
+        "average": parameters(average),
+        "own": parameters(model),
+        "ranks": handle.ranks,
+        "steps": handle.meter.steps,
+        "weight": weight,
+        "consensus": handle.meter.consensus,
+        "told": [str(warning.message) for warning in caught],
+        "seconds": time.monotonic() - noticed,
+        "sent": dict(handle.meter.sent),
+    }
+    handle.detach()
+    return found
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_others_go_on_without_a_rank_that_is_killed(method: str) -> None:
+    *others, gone, last = run(trained, method, "killed", (3,), "continue", 20.0, ranks=RANKS, dies=3)
+    assert gone == Gone(-signal.SIGKILL)
+    others.append(last)
+    assert all_same(found["average"] for found in others)
+    for found in others:
+        assert found["ranks"] == (0, 1, 2, 4)
+        assert found["steps"] == STEPS
+        assert any("rank 3 is gone" in told and "the other 4 ranks go on" in told for told in found["told"])
+        assert found["consensus"] < 0.5
+    assert sum(found["weight"] for found in others) == pytest.approx(4)
+    for name, mean in others[0]["average"].items():
+        there = torch.stack([found["own"][name] for found in others]).mean(0)
+        torch.testing.assert_close(mean, there, rtol=1e-4, atol=1e-5)
+
+
+def test_two_may_be_lost_one_after_the_other() -> None:
+    found = run(trained, "powergossip", "killed", (1, 3), "continue", 20.0, ranks=RANKS, dies=(1, 3))
+    others = [found[rank] for rank in (0, 2, 4)]
+    assert all_same(other["average"] for other in others)
+    assert all(other["ranks"] == (0, 2, 4) and other["steps"] == STEPS for other in others)
+
+
+@pytest.mark.parametrize("method", ["osgp", "topk"])
+def test_one_clear_error_on_every_rank_if_one_is_killed(method: str) -> None:
+    *others, gone, last = run(trained, method, "killed", (3,), "raise", 20.0, ranks=RANKS, dies=3)
+    assert gone == Gone(-signal.SIGKILL)
+    for found in (*others, last):
+        kind, text = found["told"]
+        assert kind == "PeerLostError"
+        assert "rank 3 is gone: its connection was closed. This is rank" in text
+        assert ("on_peer_loss='continue'" in text) == (method != "topk")
+        assert found["seconds"] < 15, "sooner than a rank that is alive would have to answer"
+
+
+def test_a_rank_that_stalls_is_noticed_in_the_time_that_was_given() -> None:
+    *others, stalled, last = run(trained, "dpsgd", "stopped", (3,), "raise", 4.0, ranks=RANKS, stalls=3)
+    assert isinstance(stalled, Gone)
+    for found in (*others, last):
+        kind, text = found["told"]
+        assert kind == "PeerLostError"
+        assert "rank 3 has not answered for 4 seconds" in text
+        assert 3.5 < found["seconds"] < 25
