@@ -1,17 +1,17 @@
 """A strategy at work on one rank: its state, its guards, its checkpoints."""
 
 import hashlib
-import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from itertools import zip_longest
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from . import checkpoints
 from .core import Replica, Strategy, Talk
 from .lazy import is_finite
 from .methods import notation_of
@@ -19,34 +19,15 @@ from .outcome import Lost, Outcome
 from .reducers import After, Average, Momentum
 from .states import plain, restored
 from .strategies import Consensus, DataParallel, Layer, Neighbours, consensus
-from .transports import (
-    Collectives,
-    Decision,
-    Meeting,
-    Meter,
-    Note,
-    PeerLostError,
-    Simulated,
-    Unreachable,
-    Worker,
-    told_of,
-)
+from .talks import ON_PEER_LOSS, Talks
+from .transports import Collectives, Decision, Meter, Simulated, Worker, told_of
 from .version import __version__
 
 ON_NONFINITE = ("raise", "skip", "pass")
-ON_PEER_LOSS = ("raise", "continue")
 ADVICE = (
     "What thinwire remembers is as it was before. attach(..., on_nonfinite='skip') drops such messages, 'pass' leaves "
     "them to a gradient scaler"
 )
-STATE_VERSION = 2
-WRONG = {
-    "version": "this checkpoint is of another version",
-    "method": "this checkpoint is of another method",
-    "ranks": "the number of ranks has changed, and what each remembers with it; start afresh, without loading "
-    "thinwire's state (the model and the optimizer load as always)",
-    "rank": "this checkpoint is another rank's; what is left unsaid belongs to a rank, so save and load one per rank",
-}
 
 
 class NonFiniteError(FloatingPointError):
@@ -87,9 +68,7 @@ class Session:
         self.worker = Worker()
         weakref.finalize(self, self.worker.stop)  # a model that is dropped takes its thread with it
         self.begin_step()
-        self._broken: BaseException | None = None
-        self._talks = 0  # begun, in an order that all ranks share
-        self._behind = 0  # talks that the others have held, or given up, since some were lost
+        self.talks = Talks(transport, on_peer_loss, self._go_on if self._is_local() else None)
         self._under_way: Future[Any] | None = None
         self._at_last_step = self._counted()
         self._warned = isinstance(strategy, Neighbours) and strategy.lossless  # it is not meant to save anything
@@ -108,7 +87,7 @@ class Session:
 
         Where messages travel while replicas compute, nothing is said here, and it runs where it is called.
         """
-        outcome: Outcome | None = self.transport.run(make()) if self.overlapped else self._held(make, self.meter)
+        outcome: Outcome | None = self.transport.run(make()) if self.overlapped else self.talks.held(make, self.meter)
         if outcome is None:
             return
         self.state = outcome.state
@@ -116,11 +95,6 @@ class Session:
             self._lose(outcome.lost, gradient_of)
         if self._thrown_away:
             self.state = self._before_step
-
-    @property
-    def rank(self) -> int:
-        """As it was when all ranks were here."""
-        return self.transport.names[self.transport.rank]
 
     @property
     def overlapped(self) -> int:
@@ -132,27 +106,18 @@ class Session:
         if not self.overlapped or self.meter.steps % self.overlapped:
             return
         self.land()
-        self._talks += 1
-        if self._behind:
-            self._behind -= 1
-            return
-        self.state, talk = self._neighbours().launch(self.replica, self.state)
-        self._under_way = self.worker.submit(lambda: self.transport.run(talk))
+        if self.talks.may_launch():
+            self.state, talk = self._neighbours().launch(self.replica, self.state)
+            self._under_way = self.worker.submit(lambda: self.transport.run(talk))
 
     def land(self) -> None:
         """Finish what is on its way."""
         under_way, self._under_way = self._under_way, None
         if under_way is None:
             return
-        self._check_whole()
-        try:
-            arrived = under_way.result()
-        except Unreachable as error:  # what was given away is lost with it, and its weight too
-            self._recover(error, self._talks + 1)
+        arrived = self.talks.landed(under_way.result)
+        if arrived is None:  # what was given away is lost with some ranks, and its weight too
             return
-        except BaseException as error:
-            self._broken = error
-            raise
         self.state, lost = self._neighbours().land(self.replica, self.state, arrived)
         if lost:
             self._lose(lost, lambda name: None)
@@ -168,7 +133,7 @@ class Session:
             return consensus(self.replica.parameters, buffers, weight, size)
 
         found: Consensus | None = self.worker.submit(
-            lambda: self._held(lambda: talk(self.replica.size), aside)
+            lambda: self.talks.held(lambda: talk(self.replica.size), aside)
         ).result()
         if found is None:  # the others were here before some of them were lost
             with torch.no_grad():
@@ -193,14 +158,17 @@ class Session:
         """Count the step, and say once if the method does not save anything."""
         self.meter.steps += 1
         counted = self._counted()
-        link, dense_link = (a - b for a, b in zip(counted, self._at_last_step, strict=True))
+        # What is on its way is counted in one step or the next: only all steps together tell.
+        since = (0, 0) if self.overlapped else self._at_last_step
+        link, dense_link = (a - b for a, b in zip(counted, since, strict=True))
         self._at_last_step = counted
         # What is meant to be dense, at least to warm up, may differ by the rounding of shards and by a bit a parameter.
         slack = 64 * self.transport.size + len(self.replica.parameters) if self._may_be_dense else 0
         if link >= dense_link + slack and dense_link and not self._warned and self.meter.steps > self._ramp_steps:
             self._warned = True
+            steps = f"{self.meter.steps} steps" if self.overlapped else "a step"
             warnings.warn(
-                f"{notation_of(self.strategy)} put {link:,} bytes on this node's link in a step, where a plain "
+                f"{notation_of(self.strategy)} put {link:,} bytes on this node's link in {steps}, where a plain "
                 f"all-reduce puts {dense_link:,}: on {self.transport.size} ranks it saves nothing",
                 stacklevel=3,
             )
@@ -214,109 +182,39 @@ class Session:
     def state_dict(self) -> dict[str, Any]:
         self.worker.wait()
         self.land()
-        return {
-            "version": STATE_VERSION,
-            "method": notation_of(self.strategy),
-            "rank": self.transport.rank,
-            "ranks": self.transport.size,
-            "parameters": self._described(),
-            "meter": self.meter.as_dict(prefix=""),
-            "itemised": self.meter.itemised(),
-            "state": plain(self.state),
-        } | ({"replica": self._digest()} if self._is_local() else {})
+        counted = {"meter": self.meter.as_dict(prefix=""), "itemised": self.meter.itemised()}
+        return self._identity() | counted | {"state": plain(self.state)}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         self.worker.wait()
         self.land()
-        expected = {
-            "version": STATE_VERSION,
-            "method": notation_of(self.strategy),
-            "ranks": self.transport.size,
-            "rank": self.transport.rank,
-        }
-        for name, value in expected.items():
-            if saved.get(name) != value:
-                raise ValueError(f"{WRONG[name]} ({name}: {saved.get(name)!r} in the checkpoint, {value!r} here)")
-        missing = {"parameters", "meter", "itemised", "state"} - saved.keys()
-        if missing:
-            raise ValueError(f"this checkpoint lacks {', '.join(sorted(missing))}")
-        for there, here in zip_longest(saved["parameters"], self._described(), fillvalue="nothing"):
-            if there != here:
-                raise ValueError(f"this checkpoint is of another model: it has {there}, here is {here}")
-        if self._is_local() and saved.get("replica") != self._digest():
-            raise ValueError(
-                "the parameters here are not those that this checkpoint was saved with. attach() copies rank 0's to "
-                "all ranks: load the model after it, each rank its own, and then this"
-            )
+        checkpoints.check(saved, self._identity())
         state = restored(self.strategy.init(self.replica), saved["state"])
         self.meter.load(saved["meter"], saved["itemised"])
         self.state = state
         self._at_last_step = self._counted()
 
+    def _identity(self) -> dict[str, Any]:
+        """What a checkpoint of this rank is one of."""
+        own = {"replica": checkpoints.digest(self.replica.parameters.values())} if self._is_local() else {}
+        return {
+            "version": checkpoints.VERSION,
+            "method": notation_of(self.strategy),
+            "ranks": self.transport.size,
+            "rank": self.transport.rank,
+            "parameters": self._described(),
+        } | own
+
     def close(self) -> None:
-        if self._broken is None:
+        if self.talks.broken is None:
             self.land()
         self.worker.close()
         self.transport.close()
 
-    def _held(self, make: Callable[[], Talk], meter: Meter) -> Any:
-        """What came of a talk; None if the others are past it since some ranks were lost."""
-        self._check_whole()
-        self._talks += 1
-        while not self._behind:
-            try:
-                return self.transport.run(make(), meter)
-            except Unreachable as error:
-                self._recover(error, self._talks)
-            except BaseException as error:  # the other ranks may wait for what was not said
-                self._broken = error
-                raise
-        self._behind -= 1
-        return None
-
-    def _check_whole(self) -> None:
-        if self._broken is not None:
-            raise RuntimeError("the ranks are out of step since an earlier error; restart") from self._broken
-
-    def _recover(self, error: Unreachable, resume: int) -> None:
-        """Go on without the ranks that are lost, from the talk of this number on at the earliest; or say so, and stop.
-
-        Those who are left may have been at different talks, a few apart: they meet again at the furthest one.
-        """
-        mine = resume
-        while True:
-            forget_frames(error)
-            try:
-                meeting = self.transport.hang_up(Note(resume, error.blamed))
-                if self.on_peer_loss == "raise":
-                    self._stop(meeting)
-                decision = meeting.decide()
-                self._go_on(decision)
-            except Unreachable as another:
-                error, resume = another, decision.resume
-                continue
-            except BaseException as problem:
-                self._broken = problem
-                raise
-            self._behind = decision.resume - mine
-            return
-
-    def _stop(self, meeting: Meeting) -> NoReturn:
-        lost = meeting.cause()
-        meeting.wait(lost)
-        advice = " (attach(..., on_peer_loss='continue') would go on without)" if self._is_local() else ""
-        raise PeerLostError(
-            f"{told_of(lost, self.transport.names, self.transport.patience)}. "
-            f"This is rank {self.rank}, after step {self.meter.steps}{advice}"
-        )
-
     def _go_on(self, decision: Decision) -> None:
         """With those who are left, and what they remember made to fit each other again."""
         transport, strategy = self.transport, self._neighbours()
-        names, before = transport.names, transport.size
-        told = told_of(decision.lost, names, transport.patience)
-        if transport.rank not in decision.survivors:
-            raise PeerLostError(f"the others have gone on without this rank, {self.rank}: {told}")
+        told, before = told_of(decision.lost, transport.names, transport.patience), transport.size
         transport.regroup(decision)
         self.replica = self.replica._replace(rank=transport.rank, size=transport.size)
         self.strategy = strategy.among(decision.survivors, before)
@@ -326,6 +224,7 @@ class Session:
         warnings.warn(f"{told}; the other {transport.size} ranks go on", stacklevel=2)
 
     def _is_local(self) -> bool:
+        """Whether replicas differ, and are each rank's own."""
         return isinstance(self.strategy, Neighbours)
 
     def _neighbours(self) -> Neighbours:
@@ -334,13 +233,6 @@ class Session:
 
     def _described(self) -> list[str]:
         return [f"parameter {name}: {p.dtype} {tuple(p.shape)}" for name, p in self.replica.parameters.items()]
-
-    def _digest(self) -> str:
-        """Of this rank's own parameters."""
-        digest = hashlib.sha256()
-        for p in self.replica.parameters.values():
-            digest.update(p.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()
 
     def _counted(self) -> tuple[int, int]:
         return self.meter.link_bytes, self.meter.dense_link_bytes
@@ -354,9 +246,9 @@ class Session:
             self.state = self._before_step
             problem = f"NaN or infinity in the {what} of {shown}"
             if here and self._is_local():  # the others have not heard of it
-                self._leave(problem)
+                self.talks.leave(NonFiniteError(problem))
             raise NonFiniteError(
-                f"{problem}, on {'this' if here else 'another'} rank (this is rank {self.rank}, step "
+                f"{problem}, on {'this' if here else 'another'} rank (this is rank {self.talks.rank}, step "
                 f"{self.meter.steps}). {ADVICE if what == 'gradient' else 'The run has diverged'}"
             )
         self.meter.skipped += len(lost)
@@ -366,13 +258,6 @@ class Session:
                 gradient = gradient_of(name)
                 if gradient is not None:
                     gradient.zero_()
-
-    def _leave(self, problem: str) -> None:
-        """Stop by oneself, and let the others know why."""
-        self._broken = NonFiniteError(problem)
-        if self.transport.size > 1:
-            meeting = self.transport.hang_up(Note(left=problem))
-            meeting.wait([])
 
     def _agree(self) -> None:
         """Compare what every rank is about to do; a difference is the same error on all of them."""
@@ -392,9 +277,3 @@ class Session:
         here, there = next((a, b) for a, b in zip_longest(first, told[rank], fillvalue="nothing more") if a != b)
         self.transport.close()
         raise ValueError(f"the ranks do not agree on what to train.\n  rank 0 has {here}\n  rank {rank} has {there}")
-
-
-def forget_frames(error: BaseException) -> None:
-    """Let go of what failed: a group's connections are open for as long as anything holds it."""
-    traceback.clear_frames(error.__traceback__)
-    error.__traceback__ = None

@@ -106,7 +106,7 @@ def trained_after_an_error() -> list[tuple[str, str]]:
     train(ddp, optimizer, range(2))
     session = handle._session
 
-    def failing(talk: object) -> None:
+    def failing(*talk: object) -> None:
         raise MemoryError("no room for the message")
 
     session.transport.run = failing  # on all ranks: one that failed alone would leave the others waiting
