@@ -23,6 +23,7 @@ PLAN = Plan(
     evaluations=3,
     data="some where",
     capture=4,
+    straggler="1:2.5",
 )
 
 
@@ -63,6 +64,11 @@ def test_every_flag_has_a_place_in_the_run_file():
         ({"modelled": True}, "needs a link to model"),
         ({"modelled": "yes"}, "modelled is true or false, not 'yes'"),
         ({"link": 100}, "link takes a text, not 100"),
+        ({"straggler": "slow"}, "'slow' is no straggler: write RANK:FACTOR, such as 1:3"),
+        ({"straggler": "4:3"}, "the straggler is one of the ranks 0 to 3, not 4"),
+        ({"straggler": "1:0.5"}, "a straggler is 1 times slower or more, not 0.5 times"),
+        ({"straggler": "1:-3"}, "'1:-3' is no straggler"),
+        ({"straggler": 3}, "straggler takes a text, not 3"),
         ({"seed": -1}, "a seed is a number from 0 to 32767, not -1"),
         ({"rank": 4}, "no setting 'rank' (did you mean 'ranks'?)"),
     ],

@@ -1,5 +1,7 @@
 """Runs by real ranks: gloo processes that torchrun starts, with and without a link that is really thin."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.lab.tasks import called
@@ -8,6 +10,7 @@ from thinwire.lab.plan import Plan
 from thinwire.lab.runs import Run
 
 METHODS = ("dense", "topk", "powersgd", "int8", "adacomp")
+NEIGHBOURS = ("dpsgd", "choco", "powergossip", "sgp", "osgp")
 REASON = links.possible()
 needs_links = pytest.mark.skipif(REASON is not None, reason=f"no link can be made here: {REASON}")
 
@@ -29,6 +32,16 @@ def runs_in(heard):
 def what_came_out(run):
     counted = {name: run.bytes[name] for name in ("dense", "payload", "link")}
     return run.metrics, counted, [(point["step"], point["loss"], point["payload_bytes"]) for point in run.history]
+
+
+def known(run):
+    """What was launched in a step may be said, and counted, while the next one is computed."""
+    metrics, counted, history = what_came_out(run)
+    return metrics, counted, [point[:2] for point in history] if run.label == "osgp" else history
+
+
+def judged(run):
+    return [{name: value for name, value in noted.items() if name != "seconds"} for noted in run.evaluations]
 
 
 def test_an_event_is_found_in_whatever_another_rank_prints_around_it(tmp_path):
@@ -56,7 +69,32 @@ def test_real_ranks_give_the_same_values_and_bytes_as_simulated_ones(events):
     assert [what_came_out(run) for run in real] == [what_came_out(run) for run in runs_in(simulated)]
     assert [run.kinds for run in real] == [run.kinds for run in runs_in(simulated)]
     assert [run.layers for run in real] == [run.layers for run in runs_in(simulated)]
+    assert [run.links for run in real] == [run.links for run in runs_in(simulated)]
     assert all(len(layer["residual"]) == len(run.evaluations) for run in real for layer in run.layers)
+
+
+def test_real_neighbours_give_what_simulated_ones_give():
+    # Four ranks, so that not everyone is everyone's neighbour.
+    plans = [plan("Draws", method, ranks=4) for method in NEIGHBOURS]
+    real = runs_in(heard_from(*plans))
+    simulated = runs_in(heard_from(*(replace(p, transport="simulated") for p in plans), by=simulation))
+    assert [run.label for run in real] == list(NEIGHBOURS)
+    for here, there in zip(real, simulated, strict=True):
+        assert known(here) == known(there), here.label
+        assert judged(here) == judged(there), here.label
+        assert (here.kinds, here.layers, here.links) == (there.kinds, there.layers, there.links), here.label
+        assert all(noted["consensus"] > 0 for noted in here.evaluations), here.label
+        assert here.metrics["worst_test_accuracy"] <= 1, here.label
+        assert len(here.links["sent"]) == 2, here.label
+
+
+def test_a_straggler_takes_longer_and_learns_the_same():
+    plans = [plan("Tiny", "sgp", straggler=slow) for slow in (None, "0:50")]
+    alone, slowed = runs_in(heard_from(*plans))
+    assert what_came_out(alone) == what_came_out(slowed)
+    # It sleeps after all steps but the last, for as long as 49 such steps take.
+    assert slowed.seconds["compute"] > 10 * alone.seconds["compute"]
+    assert slowed.seconds["total"] > 0.9 * slowed.seconds["compute"], "the clock counts it"
 
 
 def test_ranks_that_are_there_take_the_next_plan_as_well(events):

@@ -45,7 +45,7 @@ def recorded(steps, link_bytes=1000, **settings):
         meter.link_bytes += link_bytes
         record.step(torch.tensor(float(step)), meter, seconds=0.5 * step)
         if record.is_due():
-            record.evaluate(learner)
+            record.note(record.judge(learner), None)
     return record.run(
         method="Average()",
         losses=torch.stack(record.losses),
@@ -54,6 +54,7 @@ def recorded(steps, link_bytes=1000, **settings):
         compute=0.25 * steps,
         wire=None,
         said={},
+        links={},
         warned=[],
     )
 

@@ -22,7 +22,8 @@ FIELDS = {
     "history",
     # What the report needs besides.
     *("evaluations", "label", "metric", "better", "modelled", "kinds", "parameters", "batch", "budget", "shards"),
-    *("layers", "threads", "machine", "source", "command", "warnings"),
+    *("layers", "links", "threads", "machine", "source", "command", "warnings"),
+    "straggler",
 }
 
 
@@ -65,3 +66,11 @@ def test_what_is_not_a_run_is_refused_by_name(tmp_path, text):
 def test_a_missing_run_is_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match=r"nowhere\.json"):
         Run.load(tmp_path / "nowhere.json")
+
+
+def test_a_run_from_before_links_were_told_of_is_read(tmp_path):
+    path = example(links={"rank": 1, "sent": {"0": 7}, "received": {}}).save(tmp_path)
+    stored = json.loads(path.read_text())
+    del stored["links"]
+    path.write_text(json.dumps(stored))
+    assert Run.load(path) == example()

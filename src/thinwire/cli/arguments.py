@@ -145,6 +145,7 @@ def _add_plan(command: argparse.ArgumentParser) -> None:
     length.add_argument("--epochs", type=float, metavar="X", help="instead of the budget's")
     command.add_argument("--batch", type=int, metavar="N", help="examples a step over all ranks, not the workload's")
     command.add_argument("--shards", metavar="S", help="iid, or dirichlet:ALPHA for skewed labels (default: iid)")
+    command.add_argument("--straggler", metavar="RANK:FACTOR", help="a rank that is slower, such as 1:3 for 3 times")
     command.add_argument("--seed", type=int, metavar="S", help=f"default: {default['seed']}")
     command.add_argument("--threads", type=int, metavar="N", help=f"of each rank (default: {default['threads']})")
     command.add_argument("--evaluations", type=int, metavar="N", help=f"default: {default['evaluations']}")

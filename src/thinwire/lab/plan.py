@@ -8,6 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from thinwire.lab.straggler import Straggler
+
 TRANSPORTS = ("processes", "simulated")
 BUDGETS = ("small", "full")
 
@@ -36,6 +38,7 @@ class Plan:
     evaluations: int = 10  # over the run, evenly spaced; the last is at its end
     data: str | None = None  # the folder that holds the data sets
     capture: int | None = None  # at how many steps rank 0 writes its gradients down
+    straggler: str | None = None  # RANK:FACTOR, a rank that computes as if its machine were so many times slower
 
     def __post_init__(self) -> None:
         for name in ("ranks", "threads", "evaluations"):
@@ -54,6 +57,11 @@ class Plan:
                 raise PlanError(f"the {name} is one of {', '.join(choices)}, not {getattr(self, name)!r}")
         if self.modelled and self.link is None:
             raise PlanError("a modelled time needs a link to model, such as --link 100mbit")
+        if self.straggler is not None:
+            try:
+                Straggler.parse(self.straggler, self.ranks)
+            except ValueError as error:
+                raise PlanError(str(error)) from None
 
     def to_toml(self) -> str:
         """The plan as a run file."""

@@ -20,8 +20,9 @@ from thinwire.lab import links
 from thinwire.lab.capture import Capture
 from thinwire.lab.learner import Learner, Task, task_of
 from thinwire.lab.plan import Plan
-from thinwire.lab.record import Clock, Record, told_warnings
+from thinwire.lab.record import Clock, Record, links_of, told_warnings
 from thinwire.lab.runs import Run
+from thinwire.lab.straggler import Pace, factor_of
 
 TOLD = "thinwire-event "  # on standard output, before what is meant for the parent
 # Buffers, such as running means, stay each rank's own: only what a method says goes over the link. Since torch 2.13,
@@ -82,8 +83,9 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
         capture = Capture(plan, task, learner, folder)
         dist.barrier()
         aside, wire = Aside(), links.counters() if links.inside() else None
-        clock = Clock()
+        clock, pace = Clock(), Pace(factor_of(plan.straggler, rank, plan.ranks))
         for step in range(1, task.steps + 1):
+            pace.wait(clock.computed())
             with capture.at(step):
                 loss = learner.backward(model)
             if record.is_due(ahead=1):
@@ -98,6 +100,7 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
                 aside.begin()
                 each, mean = _replicas(record, learner, handle, alike)
                 aside.end()
+                record.count_again(handle.meter)
                 if rank == 0:
                     record.layers.note(handle.layers())
                     metrics = record.judge(learner, mean)
@@ -107,14 +110,14 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
             if rank == 0 and (time.monotonic() - told > TELL_EVERY or step == task.steps):
                 told = time.monotonic()
                 tell(step=step, loss=float(loss), payload_bytes=handle.meter.payload_bytes, seconds=clock.read())
-        compute = clock.computed()
+        compute = clock.computed() + pace.slept
         carried = aside.carried(wire) if wire else None
         handle.detach()
     counted = {"meter": handle.meter.as_dict(prefix=""), "said": handle.meter.said, "wire": carried}
-    mine = counted | {"compute": compute, "total": record.seconds[-1]}
+    mine = counted | {"links": links_of(rank, handle.meter), "compute": compute, "total": record.seconds[-1]}
     everyone: list[dict[str, Any]] = [{} for _ in range(plan.ranks)]
     dist.all_gather_object(everyone, mine)
-    losses = torch.stack(record.losses)
+    losses = torch.stack(record.losses).double()  # whose sum is the same in whatever order ranks are added
     dist.all_reduce(losses)
     if rank:
         return None
@@ -127,6 +130,7 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
         compute=busiest["compute"],
         wire=busiest["wire"],
         said=busiest["said"],
+        links=busiest["links"],
         warned=warned,
     )
 

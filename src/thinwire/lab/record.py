@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +17,10 @@ from thinwire.lab.layers import Layers
 from thinwire.lab.learner import Learner, Task
 from thinwire.lab.links import Link
 from thinwire.lab.plan import Plan
-from thinwire.lab.runs import Run
+from thinwire.lab.runs import CONSENSUS, WORST, Run
 from thinwire.lab.workloads.own import digest
 
 OURS = Path(__file__).parents[1]
-CONSENSUS, WORST = "consensus", "worst_"  # what is noted beside a workload's own metrics
 MOST_POINTS = 1000  # of a history; longer runs are told in so many stretches
 
 
@@ -65,6 +65,10 @@ class Record:
         self.link.append(meter.link_bytes)
         self.seconds.append(seconds)
 
+    def count_again(self, meter: thinwire.Meter) -> None:
+        """Count what was still on its way when the last step was noted: it has landed now."""
+        self.payload[-1], self.link[-1] = meter.payload_bytes, meter.link_bytes
+
     def is_due(self, ahead: int = 0) -> bool:
         """Whether the model is to be evaluated now, or so many steps later."""
         return len(self.losses) + ahead in self._due
@@ -103,6 +107,7 @@ class Record:
         compute: float,
         wire: int | None,
         said: dict[str, int],
+        links: dict[str, Any],
         warned: list[str],
     ) -> Run:
         """The run: the mean losses over the ranks, the counts of the rank whose link carried most, the longest time."""
@@ -139,12 +144,14 @@ class Record:
             ],
             kinds=self.layers.kinds(said, self.task.steps),
             layers=self.layers.told(),
+            links=links,
             parameters=sum(p.numel() for p in workload.model().parameters()),
             batch=self.task.batch * plan.ranks,
             budget=plan.budget,
             threads=plan.threads,
             source=digest(plan.workload),
             shards=plan.shards,
+            straggler=plan.straggler,
             machine=machine.described(),
             command=plan.command(),
             warnings=warned,
@@ -167,6 +174,15 @@ class Record:
             }
             for start, end in zip([0, *ends], ends, strict=False)
         ]
+
+
+def links_of(rank: int, meter: thinwire.Meter) -> dict[str, Any]:
+    """Bytes by the rank at the other end, as they come back from run.json: its names are texts."""
+    ways = {"sent": meter.sent, "received": meter.received}
+    return {"rank": rank} | {
+        way: {str(other): nbytes for other, nbytes in sorted(counted.items()) if nbytes}
+        for way, counted in ways.items()
+    }
 
 
 @contextmanager

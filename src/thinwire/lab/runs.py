@@ -9,6 +9,7 @@ from typing import Any
 import thinwire
 
 SCHEMA = 1
+CONSENSUS, WORST = "consensus", "worst_"  # what is noted beside a workload's own metrics, where replicas differ
 
 
 @dataclass
@@ -36,11 +37,14 @@ class Run:
     kinds: dict[str, dict[str, float]] = field(default_factory=dict)
     # Per layer: name, kind, elements; at each evaluation, bytes so far and norms (see docs/lab.md).
     layers: list[dict[str, Any]] = field(default_factory=list)
+    # Of the rank whose link carried the most: its number, and the bytes it sent to and received from each other rank.
+    links: dict[str, Any] = field(default_factory=dict)
     parameters: int = 0
     batch: int = 0  # examples a step, over all ranks
     budget: str = ""
     threads: int = 1  # of each rank
     shards: str = "iid"
+    straggler: str | None = None  # RANK:FACTOR, if a rank was made slower than the others
     machine: dict[str, str] = field(default_factory=dict)
     source: str = ""  # a digest of the user's own file, for a task that is one
     command: str = ""  # repeats the run

@@ -17,8 +17,9 @@ from thinwire.lab import machine
 from thinwire.lab.capture import Capture
 from thinwire.lab.learner import Learner, Task, task_of
 from thinwire.lab.plan import Plan
-from thinwire.lab.record import Record, told_warnings
+from thinwire.lab.record import Record, links_of, told_warnings
 from thinwire.lab.runs import Run
+from thinwire.lab.straggler import factor_of
 
 Result = TypeVar("Result")
 
@@ -53,6 +54,7 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
             thinwire.replica_of(learner.model, rank=r, size=plan.ranks) for r, learner in enumerate(crew.learners)
         ]
         between = thinwire.Rehearsal(strategy, replicas)
+        slower = [factor_of(plan.straggler, rank, plan.ranks) for rank in range(plan.ranks)]
         record, compute, own = Record(plan, task), 0.0, 0.0
         capture = Capture(plan, task, crew.learners[0], folder)
         with crew.pool:
@@ -64,14 +66,14 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
                     record.layers.weigh(replicas[0].parameters)
                 back = crew.update()
                 between.after_update()
-                compute += max(a + b for a, b in zip(forth, back, strict=True))
+                compute += max(factor * (a + b) for factor, a, b in zip(slower, forth, back, strict=True))
                 own = compute + _coding_seconds(between)
-                record.step(torch.stack(losses).mean(), between.meters[0], own)
+                record.step(torch.stack(losses).double().mean(), between.meters[0], own)
                 if record.is_due():
                     record.layers.note(between.layers())
                     tell(step=step, **evaluated(record, crew, between))
                 tell(step=step, loss=float(record.losses[-1]), payload_bytes=record.payload[-1], seconds=own)
-    meter = max(between.meters, key=lambda counted: counted.link_bytes)
+    busiest, meter = max(enumerate(between.meters), key=lambda counted: counted[1].link_bytes)
     return record.run(
         method=thinwire.methods.notation_of(strategy),
         losses=torch.stack(record.losses),
@@ -80,6 +82,7 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
         compute=compute,
         wire=None,
         said=meter.said,
+        links=links_of(busiest, meter),
         warned=warned,
     )
 
