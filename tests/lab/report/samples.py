@@ -90,6 +90,18 @@ def layered(label, many=False, **changes) -> Run:
     return a_run(label, layers=layers, **changes)
 
 
+def differing(label, worst=0.85, apart=(0.04, 0.03, 0.02, 0.01), ways=None, **changes) -> Run:
+    """A run whose replicas differ, by so much at each evaluation; rank 0 speaks with ranks 1 and 3."""
+    run = a_run(label, **changes)
+    for noted, distance in zip(run.evaluations, apart, strict=True):
+        noted["consensus"] = distance
+    run.metrics |= {"consensus": apart[-1], f"worst_{run.metric}": worst}
+    run.evaluations[-1] |= {f"worst_{run.metric}": worst}
+    sent, received = ways or ({"1": 500_000, "3": 500_000},) * 2
+    run.links = {"rank": 0, "sent": sent, "received": received}
+    return run
+
+
 def comparison() -> list[Run]:
     """Three seeds of four methods: dense, one that is faster, one that is as good and small, one that is worse."""
     runs = []

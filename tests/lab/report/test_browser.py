@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.report.samples import a_run, comparison, layered, saved
+from tests.lab.report.samples import a_run, comparison, differing, layered, saved
 from tests.lab.report.test_page import PLOTS
 from thinwire.lab import report
 
@@ -44,6 +44,8 @@ def told(request, tmp_path_factory):
     runs = [*comparison(), *(a_run(f"a long name for method {i}", ratio=2.0 + i, link="1gbit") for i in range(14))]
     runs += [a_run(label, ratio=2.0, link="10mbit") for label in ("fp16", "sign")]
     runs += [layered("dense", many=True, link="10mbit"), layered("powersgd", ratio=40.0, link="10mbit")]
+    runs.append(differing("powergossip", ratio=50.0, link="10mbit"))
+    runs.append(differing("choco", apart=(1e-2, 1e-3, 1e-6, 1e-8), ratio=60.0, link="10mbit"))
     text = report.write(saved(folder, runs)).read_text("utf-8")
     probed = folder / "probed.html"
     probed.write_text(text.replace("<head>", "<head>" + ERRORS).replace("</body>", f"<script>{PROBE}</script></body>"))
@@ -62,6 +64,7 @@ def test_it_renders_without_errors_and_asks_for_nothing(told):
 
 def test_every_plot_is_there_and_nothing_in_it_is_cut_off(told):
     expected = [f"task-{task}-{plot}" for task in (1, 2, 3) for plot in PLOTS]
+    expected.insert(expected.index("task-3-loss-bytes") + 1, "task-3-apart")
     expected += [f"task-3-layer-{what}-{number}" for number in (1, 4) for what in ("ratio", "unsaid")]
     assert list(told["figures"]) == expected
     for name, figure in told["figures"].items():

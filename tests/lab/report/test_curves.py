@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from tests.lab.report.samples import a_run, comparison
+from tests.lab.report.samples import a_run, comparison, differing
 from thinwire.lab.report import curves
 from thinwire.lab.report.summary import sections
 
@@ -53,3 +53,14 @@ def test_values_that_are_not_finite_are_left_out_of_the_window():
     (section,) = sections([run], target=0.7)
     low, high = curves.window(section, curves.metrics(section, "seconds"))
     assert 0 < low < high < 1
+
+
+def test_distances_are_by_step_and_of_replicas_that_differ():
+    (section,) = sections(
+        [a_run("dense"), differing("dpsgd"), differing("dpsgd", seed=2, apart=(0.08, 0.03, 0.02, 0.01))]
+    )
+    (curve,) = curves.distances(section)
+    assert curve.label == "dpsgd"
+    assert [step for step, _ in curve.mean] == [25, 50, 75, 100]
+    assert [distance for _, distance in curve.mean] == pytest.approx([0.06, 0.03, 0.02, 0.01])
+    assert len(curve.seeds) == 2

@@ -5,7 +5,7 @@ from statistics import mean, stdev
 import pytest
 
 from tests.lab.report.parsed import Page
-from tests.lab.report.samples import a_run, comparison, saved
+from tests.lab.report.samples import a_run, comparison, differing, saved
 from thinwire.lab import report
 from thinwire.lab.report.page import page as page_of
 from thinwire.lab.report.summary import sections
@@ -182,6 +182,39 @@ def test_odd_runs_are_shown_too(tmp_path, runs):
     page = Page(written(tmp_path, runs))
     assert list(page.figures) == [f"task-1-{plot}" for plot in PLOTS]
     assert len(page.tables[0]) == 1 + len(runs)
+
+
+def test_replicas_that_differ_have_columns_notes_a_plot_and_their_links():
+    runs = [a_run("dense", seed) for seed in (1, 2)]
+    runs += [differing("dpsgd", 0.85 + seed / 100, seed=seed) for seed in (1, 2)]
+    text = shown(runs)
+    page = Page(text)
+    told = {row[0]: dict(zip(page.tables[0][0], row, strict=True)) for row in page.tables[0][1:]}
+    assert (told["dpsgd"]["worst"], told["dpsgd"]["apart"]) == ("86.5% ± 0.7", "1.00%")
+    assert (told["dense"]["worst"], told["dense"]["apart"]) == ("-", "-")
+    for said in (
+        "test accuracy is that of their mean",
+        "the test accuracy of the worst replica at the end",
+        "how far replicas are from their mean at the end",
+        "Who speaks with whom",
+        "dpsgd : rank 0 speaks with ranks 1 and 3: 5.0 kB a step to each, as much from each.",
+    ):
+        assert said in page.text.replace(" worst : ", " ").replace(" apart : ", " ")
+    assert list(page.figures) == ["task-1-" + plot for plot in (*PLOTS[:4], "apart", *PLOTS[4:])]
+    figure = re.search(r'<figure id="task-1-apart">.*?</figure>', text, re.DOTALL)[0]
+    assert 'role="img" aria-label="How far replicas are apart"' in figure
+    assert set(re.findall(r'data-series="([^"]*)"', figure)) == {"dpsgd"}, "those of dense are alike"
+
+
+def test_replicas_that_are_alike_leave_the_page_as_it_is(page):
+    assert "replica" not in page.text
+    assert "Who speaks" not in page.text
+
+
+def test_replicas_that_came_together_have_no_plot():
+    page = Page(shown([differing("dpsgd", apart=(0.0, 0.0, 0.0, 0.0))]))
+    assert list(page.figures) == [f"task-1-{plot}" for plot in PLOTS]
+    assert "0.00%" in page.tables[0][1]
 
 
 def test_a_given_target_is_used():

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from tests.lab.report.samples import a_run, comparison
+from tests.lab.report.samples import a_run, comparison, differing
 from thinwire.lab.report.summary import Figure, seconds_to, sections
 
 
@@ -53,6 +53,7 @@ def test_an_entry_holds_the_seeds_of_a_method():
         {"budget": "full"},
         {"shards": "dirichlet:0.1"},
         {"batch": 64},
+        {"straggler": "1:3"},
     ],
 )
 def test_runs_that_cannot_be_compared_are_in_sections_of_their_own(other):
@@ -182,3 +183,14 @@ def test_without_dense_there_is_no_speedup():
 def test_seeds_that_others_have_and_a_method_has_not_are_missing():
     section = section_of([a_run(seed=1), a_run(seed=2), a_run("fp16", seed=1)])
     assert section.missing() == {"fp16": [2]}
+
+
+def test_replicas_differ_where_all_runs_of_a_method_say_so():
+    section = section_of([a_run(), differing("dpsgd", 0.8), differing("dpsgd", 0.9, seed=2)])
+    dense, gossip = section.entries
+    assert section.differs
+    assert (dense.worst, dense.apart) == (None, None)
+    assert gossip.worst.mean == pytest.approx(0.85)
+    assert gossip.apart.mean == pytest.approx(0.01)
+    assert not section_of(comparison()).differs
+    assert section_of([differing("dpsgd"), a_run("dpsgd", seed=2)]).entries[0].apart is None

@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from tests.lab.report.samples import a_run, comparison
+from tests.lab.report.samples import a_run, comparison, differing
 from thinwire.lab import report
 
 
@@ -83,3 +83,41 @@ def test_a_long_label_leaves_the_figures_whole():
     text = printed([a_run("dense"), a_run("Feedback(Chain(TopK(0.001), Quantize(8), Entropy()))", ratio=1250.0)])
     assert "…" not in text
     assert "1250.0x" in text
+
+
+def test_a_straggler_is_in_the_heading():
+    assert "digits-cnn, 4 ranks, processes, 100 Mbit/s, rank 1 is 3x slower" in printed([a_run(straggler="1:3")])
+
+
+def gossiping(**changes):
+    seeds = (1, 2)
+    runs = [a_run("dense", seed, seconds=2000.0, **changes) for seed in seeds]
+    runs += [differing("powergossip", 0.85 + seed / 100, seed=seed, ratio=40.0, **changes) for seed in seeds]
+    return [*runs, *(differing("dpsgd", 0.9, (1e-3, 1e-4, 1e-5, 1e-6), seed=seed, **changes) for seed in seeds)]
+
+
+def test_replicas_that_differ_are_told_of_within_a_terminal():
+    for changes in ({}, {"modelled": True}, {"metric": "test_loss", "better": "lower"}):
+        text = printed(gossiping(**changes))
+        assert max(map(len, text.splitlines())) <= 80
+        assert "…" not in text, "nothing is cut off at 80 columns"
+    text = printed(gossiping())
+    head = next(line for line in text.splitlines() if "method" in line).split()
+    assert head[:4] == ["method", "accuracy", "worst", "apart"]
+    assert row_of(text, "powergossip")[1:5] == ["90.0%", "±0.0", "86.5%", "1.00%"]
+    assert row_of(text, "dpsgd")[3:5] == ["90.0%", "<0.01%"]
+    assert row_of(text, "dense")[3:5] == ["-", "-"]
+    said = " ".join(text.split())
+    assert "Where replicas differ, test accuracy is that of their mean. Worst: that of the worst replica." in said
+
+
+def test_replicas_that_are_alike_leave_the_table_as_it_is():
+    text = printed(comparison())
+    assert "replica" not in text
+    assert "apart" not in text
+
+
+def test_without_dense_there_is_room_for_the_time_to_the_target():
+    text = printed([run for run in gossiping() if run.label != "dense"])
+    assert "target" in next(line for line in text.splitlines() if "method" in line)
+    assert max(map(len, text.splitlines())) <= 80

@@ -64,3 +64,19 @@ def test_a_tick_tells_its_whole_value(share, text):
 def test_the_clock_of_an_axis_keeps_to_one_unit(most, text):
     assert units.clock(most)(0.05) == text
     assert units.clock(most)(0) == "0"
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.0, "0.00%"), (1e-8, "<0.01%"), (5e-4, "0.05%"), (0.0994, "9.94%"), (0.146, "14.6%")]
+)
+def test_distances_keep_a_digit_that_tells_them_from_nothing(share, text):
+    assert units.distance_text(share) == text
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.5, "50%"), (0.001, "0.1%"), (1e-4, "0.01%"), (1e-5, "1e-3%")])
+def test_ticks_of_small_distances_stay_short(share, text):
+    assert units.fine_percent(share) == text
+
+
+def test_lists_are_said_as_people_say_them():
+    assert [units.spoken(list(words)) for words in ("", "a", "ab", "abc")] == ["", "a", "a and b", "a, b and c"]

@@ -8,7 +8,7 @@ from statistics import mean
 from thinwire.lab.report import svg, units
 from thinwire.lab.report.summary import Section
 from thinwire.lab.report.svg import Point
-from thinwire.lab.runs import Run
+from thinwire.lab.runs import CONSENSUS, Run
 
 Track = dict[float, Point]  # by step
 
@@ -46,6 +46,15 @@ def metrics(section: Section, against: str) -> list[Curve]:
         return {point["step"]: (point[against], point[run.metric]) for point in run.evaluations}
 
     return _curves(section, track)
+
+
+def distances(section: Section) -> list[Curve]:
+    """How far replicas are from their mean by step, where they differ."""
+
+    def track(run: Run) -> Track:
+        return {noted["step"]: (noted["step"], noted[CONSENSUS]) for noted in run.evaluations if CONSENSUS in noted}
+
+    return [curve for curve in _curves(section, track) if curve.mean]
 
 
 def _curves(section: Section, track: Callable[[Run], Track]) -> list[Curve]:

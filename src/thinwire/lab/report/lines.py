@@ -39,6 +39,21 @@ def loss(section: Section, looks: dict[str, Look], against: str) -> Plot:
     return Plot(f"loss-{AGAINST[against]}", title, drawing, "A running mean over batches.")
 
 
+def apart(section: Section, looks: dict[str, Look]) -> Plot | None:
+    """How far replicas are apart, where some are."""
+    found = curves.distances(section)
+    values = [y for curve in found for _, y in curve.points if 0 < y < float("inf")]
+    if not values:
+        return None
+    steps = max(x for curve in found for x, _ in curve.points)
+    x = Axis(0.0, steps * 1.02, LEFT, WIDTH - 14, unit="step")
+    y = Axis(*svg.padded_log(values), HEIGHT - BOTTOM, TOP, log=True, unit="distance")
+    title = "How far replicas are apart"
+    plane = Plane(x, y, "step", "distance to the mean, of its norm", "{:,g}".format, units.fine_percent)
+    note = "Root mean square over the ranks, at each evaluation. Methods whose replicas are alike are not here."
+    return Plot("apart", title, draw(found, plane, looks, title, up=None), note)
+
+
 def _plane(
     section: Section, found: list[Curve], against: str, y: Axis, y_name: str, y_text: Callable[[float], str]
 ) -> Plane:

@@ -15,6 +15,7 @@ def notes(section: Section) -> list[str]:
     spread = f" Mean over the seeds ± their sample standard deviation ({seeds} seeds)." if seeds > 1 else ""
     told = [
         f"<b>{name}</b>: of the model at the end of training; {run.better} is better.{spread}",
+        *_replicas(section),
         "<b>payload</b>: what one rank had to say in a step. <b>link</b>: what its network card carried for it in the "
         "busier direction, for the rank that carried most; an exchange with every other rank counts once for each.",
     ]
@@ -40,6 +41,19 @@ def notes(section: Section) -> list[str]:
             "nothing was exchanged, so no time is counted for it."
         )
     return told
+
+
+def _replicas(section: Section) -> list[str]:
+    """What is told of replicas that differ."""
+    if not section.differs:
+        return []
+    name = escape(metric_name(section.first.metric))
+    return [
+        f"Where replicas differ, <b>{name}</b> is that of their mean, all along; other methods' replicas are alike.",
+        f"<b>worst</b>: the {name} of the worst replica at the end, by itself.",
+        "<b>apart</b>: how far replicas are from their mean at the end, root mean square over the ranks, as a share of "
+        "that mean's norm.",
+    ]
 
 
 def _target(section: Section) -> str:

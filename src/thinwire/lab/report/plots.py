@@ -9,11 +9,13 @@ from thinwire.lab.report.summary import Section
 
 
 def plots(section: Section, looks: dict[str, Look]) -> list[Plot]:
+    apart = lines.apart(section, looks)
     return [
         lines.metric(section, looks, "seconds"),
         lines.metric(section, looks, "payload_bytes"),
         lines.loss(section, looks, "seconds"),
         lines.loss(section, looks, "payload_bytes"),
+        *([apart] if apart else []),
         front(section, looks),
         bars.time_parts(section, looks),
         traffic(section, looks),

@@ -9,7 +9,7 @@ from statistics import mean, stdev
 
 import thinwire
 from thinwire.lab.report.units import is_share, metric_name
-from thinwire.lab.runs import Run
+from thinwire.lab.runs import CONSENSUS, WORST, Run
 
 SHORT = {repr(method.built): name for name, method in thinwire.methods.METHODS.items()}
 DENSE = repr(thinwire.methods.METHODS["dense"].built)
@@ -58,6 +58,19 @@ class Entry:
     @cached_property
     def ratio(self) -> Figure:
         return self.over(lambda run: run.ratio)
+
+    @cached_property
+    def worst(self) -> Figure | None:
+        """The metric of each run's worst replica; None where replicas are alike."""
+        return self._told(f"{WORST}{self.runs[0].metric}")
+
+    @cached_property
+    def apart(self) -> Figure | None:
+        """How far replicas are from their mean at the end; None where they are alike."""
+        return self._told(CONSENSUS)
+
+    def _told(self, name: str) -> Figure | None:
+        return self.over(lambda run: run.metrics[name]) if all(name in run.metrics for run in self.runs) else None
 
     def bytes_per_step(self, which: str) -> Figure | None:
         """Payload, link or wire; None where not every run has counted it."""
@@ -132,6 +145,11 @@ class Section:
     def modelled(self) -> bool:
         return any(run.modelled for run in self.runs)
 
+    @property
+    def differs(self) -> bool:
+        """Whether a method's replicas differ, so that there is more to tell than of one model."""
+        return any(entry.apart is not None for entry in self.entries)
+
     def missing(self) -> dict[str, list[int]]:
         """The seeds that others have run and an entry has not, by its label."""
         absent = {e.label: [s for s in self.seeds if s not in {run.seed for run in e.runs}] for e in self.entries}
@@ -169,7 +187,7 @@ def sections(runs: Iterable[Run], target: float | None = None) -> list[Section]:
     tasks: dict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in runs:
         task = (run.workload, run.link, run.ranks, run.transport, run.modelled, run.budget, run.shards, run.batch)
-        tasks[(*task, run.threads, run.metric, run.better)].append(run)
+        tasks[(*task, run.threads, run.straggler, run.metric, run.better)].append(run)
     metrics = sorted({run.metric for (run, *_) in tasks.values()})
     if target is not None and len(metrics) > 1:
         raise ValueError(f"one target cannot serve several metrics ({', '.join(metrics)}); report on one task alone")

@@ -42,7 +42,9 @@ class Axis:
     start: float
     end: float
     log: bool = False
-    unit: str = "number"  # what the page's script shows a value as: number, share, bytes, seconds, times, step
+    unit: str = (
+        "number"  # what the page's script shows a value as: number, share, distance, bytes, seconds, times, step
+    )
 
     def at(self, value: float) -> float:
         low, high = self.low, self.high

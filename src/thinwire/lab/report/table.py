@@ -10,8 +10,19 @@ from rich.table import Table
 from rich.text import Text
 
 from thinwire.lab.report.summary import Entry, Section, sections
-from thinwire.lab.report.units import counted, duration, human, is_share, link_text, metric_name, metric_text, times
+from thinwire.lab.report.units import (
+    counted,
+    distance_text,
+    duration,
+    human,
+    is_share,
+    link_text,
+    metric_name,
+    metric_text,
+    times,
+)
 from thinwire.lab.runs import Run
+from thinwire.lab.straggler import Straggler
 
 UNKNOWN = "-"
 
@@ -32,6 +43,7 @@ class Column:
     say: Callable[[Section, Entry], str]
     fits: Callable[[Section], bool] = _always
     in_terminal: Callable[[Section], bool] = _always  # 80 columns hold only so much
+    spread: bool = True  # shown in the terminal
 
 
 def _named(*lines: str) -> Callable[[Section], tuple[str, ...]]:
@@ -48,6 +60,23 @@ def _metric_name(section: Section) -> tuple[str, ...]:
 
 def _metric(section: Section, entry: Entry) -> str:
     return metric_text(section.first.metric, entry.metric.mean, entry.metric.spread)
+
+
+def _worst(section: Section, entry: Entry) -> str:
+    worst = entry.worst
+    return UNKNOWN if worst is None else metric_text(section.first.metric, worst.mean, worst.spread)
+
+
+def _apart(_: Section, entry: Entry) -> str:
+    return UNKNOWN if entry.apart is None else distance_text(entry.apart.mean)
+
+
+def _differs(section: Section) -> bool:
+    return section.differs
+
+
+def _alike(section: Section) -> bool:
+    return not section.differs
 
 
 def _bytes(which: str) -> Callable[[Section, Entry], str]:
@@ -86,8 +115,10 @@ def _compares_targets(section: Section) -> bool:
 
 COLUMNS = (
     Column(_metric_name, _metric),
+    Column(_named("worst"), _worst, fits=_differs, spread=False),
+    Column(_named("apart"), _apart, fits=_differs),
     Column(_named("seeds"), lambda _, entry: str(len(entry.runs)), in_terminal=_never),
-    Column(_named("payload", "/ step"), _bytes("payload")),
+    Column(_named("payload", "/ step"), _bytes("payload"), in_terminal=_alike),
     Column(_named("link", "/ step"), _bytes("link")),
     Column(
         _named("wire", "/ step"),
@@ -104,7 +135,12 @@ COLUMNS = (
         fits=_has_dense,
         in_terminal=lambda section: not _compares_targets(section),
     ),
-    Column(_timed("to", "target"), _to_target, fits=_knows_targets),
+    Column(
+        _timed("to", "target"),
+        _to_target,
+        fits=_knows_targets,
+        in_terminal=lambda section: not (section.differs and _has_dense(section)),
+    ),
     Column(
         _timed("target", "vs dense"),
         lambda section, entry: _factor(section.target_speedup(entry)),
@@ -139,16 +175,22 @@ def _table(section: Section) -> Table:
         folds = column.say is _to_target or (column.say is _metric and not is_share(section.first.metric))
         shown.add_column("\n".join(name), justify="right", no_wrap=not folds, min_width=max(8, *map(len, name)) * folds)
     for entry in section.entries:
-        figures = (column.say(section, entry).replace("± ", "±").replace(" (", "\n(") for column in told)
-        shown.add_row(Text(entry.label), *figures)
+        shown.add_row(Text(entry.label), *(_narrow(column, column.say(section, entry)) for column in told))
     return shown
+
+
+def _narrow(column: Column, figure: str) -> str:
+    if not column.spread:
+        figure = figure.partition(" ±")[0]
+    return figure.replace("± ", "±").replace(" (", "\n(")
 
 
 def heading(section: Section) -> str:
     run = section.first
     link = "" if run.link is None else f", {link_text(run.link)}" + (" (modelled)" if run.modelled else "")
     shards = "" if run.shards == "iid" else f", shards {run.shards}"
-    return f"{run.workload}, {counted(run.ranks, 'rank')}, {run.transport}{link}{shards}"
+    slow = "" if run.straggler is None else f", {Straggler.parse(run.straggler, run.ranks)}"
+    return f"{run.workload}, {counted(run.ranks, 'rank')}, {run.transport}{link}{shards}{slow}"
 
 
 def _short_notes(section: Section) -> list[str]:
@@ -158,6 +200,8 @@ def _short_notes(section: Section) -> list[str]:
         f"{spread}Payload: what one rank had to say. Link: what its network card carried in the busier direction. "
         "Smaller: the gradients' bytes over the payload's. Time: training, without evaluation."
     ]
+    if section.differs:
+        notes.append(replicas_text(section))
     if section.target is not None:
         notes.append(f"Target: {target_text(section)}.")
     if section.modelled:
@@ -165,6 +209,15 @@ def _short_notes(section: Section) -> list[str]:
     elif section.first.transport == "simulated":
         notes.append("Simulated: in one process, so no time is counted for the exchange.")
     return notes
+
+
+def replicas_text(section: Section) -> str:
+    """What is told of replicas that differ."""
+    name = metric_name(section.first.metric)
+    return (
+        f"Where replicas differ, {name} is that of their mean. Worst: that of the worst replica. Apart: how far "
+        "replicas are from their mean at the end (root mean square over the ranks), as a share of its norm."
+    )
 
 
 def target_text(section: Section) -> str:

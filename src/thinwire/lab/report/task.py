@@ -3,7 +3,7 @@
 from collections import Counter
 from html import escape
 
-from thinwire.lab.report import adaptation
+from thinwire.lab.report import adaptation, ways
 from thinwire.lab.report.elements import card, cards, figure, row, swatch, table
 from thinwire.lab.report.findings import findings
 from thinwire.lab.report.looks import Look, kind_order
@@ -39,6 +39,7 @@ def task(section: Section, chosen: dict[str, Look], key: str) -> str:
         tag("ul", *(tag("li", note) for note in notes(section)), class_="notes"),
         _legend(section, chosen),
         tag("div", *drawn, class_="plots"),
+        _ways(section, chosen),
         _layers(section, chosen, key),
         id=key,
         class_="task",
@@ -98,6 +99,16 @@ def _legend(section: Section, chosen: dict[str, Look]) -> str:
         for entry in section.entries
     ]
     return tag("div", *buttons, class_="legend methods")
+
+
+def _ways(section: Section, chosen: dict[str, Look]) -> str:
+    """Who speaks with whom, of those methods that do not speak with all."""
+    told = [
+        tag("li", swatch(chosen[entry.label]), tag("b", escape(entry.label)), f": {escape(said)}")
+        for entry in section.entries
+        if (said := ways.told(entry))
+    ]
+    return tag("h3", "Who speaks with whom") + tag("ul", *told, class_="notes ways") if told else ""
 
 
 def _layers(section: Section, chosen: dict[str, Look], key: str) -> str:

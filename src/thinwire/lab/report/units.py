@@ -41,6 +41,18 @@ def metric_text(metric: str, value: float, spread: float | None = None) -> str:
     return f"{value:.3f}" if spread is None else f"{value:.3f} ± {spread:.3f}"
 
 
+def distance_text(share: float) -> str:
+    """A distance as a share of a norm: small ones keep a digit that tells them from nothing."""
+    if 0 < share < 1e-4:
+        return "<0.01%"
+    return f"{share:.2%}" if share < 0.1 else f"{share:.1%}"
+
+
+def spoken(words: list[str]) -> str:
+    """A list as people say it."""
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+
+
 def metric_name(metric: str) -> str:
     return metric.replace("_", " ")
 
@@ -71,6 +83,11 @@ def rounded_bytes(nbytes: float) -> str:
 def percent(share: float) -> str:
     """A share as a tick of an axis tells it: in full."""
     return f"{round(100 * share, 6):g}%"
+
+
+def fine_percent(share: float) -> str:
+    """The same where the smallest ones would be too long."""
+    return percent(share) if share >= 1e-4 or share == 0 else f"{100 * share:.0e}%".replace("e-0", "e-")
 
 
 def short(value: float) -> str:
