@@ -68,11 +68,12 @@ def test_a_seed_repeats_a_learner_and_another_does_not():
     assert not torch.equal(trained(1), trained(2))
 
 
-def test_warming_up_changes_nothing():
+@pytest.mark.parametrize("method", ["powersgd", "osgp", "EdgeGossip(PowerIteration(1), Edges(((0, 1), (1, 2))))"])
+def test_warming_up_changes_nothing(method):
     settings = plan("Draws")
     learner = Learner(settings, task_of(settings), 0)
     before, draws = deepcopy(learner.model.state_dict()), torch.get_rng_state()
-    learner.warm_up("powersgd")
+    learner.warm_up(method)
     assert all(torch.equal(value, before[name]) for name, value in learner.model.state_dict().items())
     assert all(p.grad is None for p in learner.model.parameters())
     assert torch.equal(torch.get_rng_state(), draws)

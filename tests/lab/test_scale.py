@@ -131,3 +131,9 @@ def test_the_picture_is_saved_in_the_form_its_name_asks_for(topk, tmp_path, name
 def test_mistakes_are_told(wrong):
     with pytest.raises(ValueError, match=r"topkk|lenett|fast|ranks|latency|computation"):
         scale.scale(**({"method": "fp16", "model": "lenet", "ranks": "2"} | wrong))
+
+
+@pytest.mark.parametrize("method", ["dpsgd", "powergossip", "sgp"])
+def test_who_speaks_with_neighbours_only_is_sent_to_other_commands(method):
+    with pytest.raises(ValueError, match=r"speaks with neighbours only.*`thinwire size`"):
+        scale.scale(method, "lenet", "2..8")

@@ -9,6 +9,8 @@ from thinwire.lab import simulation
 from thinwire.lab.plan import Plan
 from thinwire.lab.runs import Run
 
+NEIGHBOURS = [name for name in thinwire.methods.METHODS if isinstance(thinwire.strategy_of(name), thinwire.Neighbours)]
+
 
 def events_of(*plans):
     heard = []
@@ -74,6 +76,37 @@ def test_layers_tell_how_a_method_adapts():
     assert all(norm > 0 for layer in adapting for norm in (*layer["residual"], *layer["gradient"]))
     said = [[b - a for a, b in pairwise([0, *layer["payload_bytes"]])] for layer in adapting]
     assert all(len(set(stretches)) > 1 for stretches in said), "in every stretch something else"
+
+
+@pytest.mark.parametrize("method", NEIGHBOURS)
+def test_replicas_that_differ_are_judged_by_their_mean_and_by_the_worst(method):
+    run = run_of(method=method, ranks=4, evaluations=3)
+    assert all(0 < noted["consensus"] < 1 for noted in run.evaluations)
+    assert ["worst_test_accuracy" in noted for noted in run.evaluations] == [False, False, True]
+    assert run.metrics["consensus"] == run.evaluations[-1]["consensus"]
+    assert 0 <= run.metrics["worst_test_accuracy"] <= 1
+
+
+def test_replicas_that_are_alike_are_one_model():
+    run = run_of(method="dense", ranks=4)
+    assert run.metrics.keys() == {"test_accuracy", "test_loss"}
+    assert all("consensus" not in noted for noted in run.evaluations)
+
+
+def test_bytes_are_told_by_link():
+    (ring, one_way) = (run_of(method=method, ranks=4) for method in ("dpsgd", "sgp"))
+    whole = 4 * ring.parameters * ring.steps
+    assert ring.links == {"rank": 0, "sent": {"1": whole, "3": whole}, "received": {"1": whole, "3": whole}}
+    assert one_way.links["sent"].keys() == {"1", "2"}
+    assert one_way.links["received"].keys() == {"2", "3"}
+    for run in (ring, one_way, run_of(method="topk", ranks=3)):
+        assert max(sum(run.links[way].values()) for way in ("sent", "received")) == run.bytes["link"]
+
+
+def test_a_graph_of_ones_own_is_trained_over():
+    run = run_of(method="Gossip(Identity(), Edges(((0, 1), (1, 2), (2, 3))))", ranks=4)
+    assert run.links["rank"] == 1, "in the middle"
+    assert run.links["sent"].keys() == {"0", "2"}
 
 
 def test_divergence_fails_the_run_and_not_the_next_one():

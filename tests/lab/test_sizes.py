@@ -1,4 +1,7 @@
+import io
+
 import pytest
+from rich.console import Console
 
 import thinwire
 from thinwire.lab.compare_sizes import compare
@@ -56,3 +59,36 @@ def test_power_sgd_on_resnet18_saves_what_is_known(rank, ratio):
 def test_one_rank_is_refused():
     with pytest.raises(ValueError, match="2 ranks or more"):
         compare("fp16", "lenet", ranks=1, steps=1)
+
+
+@pytest.mark.parametrize("iterations", [1, 2])
+def test_power_gossip_says_one_factor_an_iteration_to_each_neighbour(iterations):
+    method = f"EdgeGossip(PowerIteration(1, iterations={iterations}))"
+    sizer = Sizer.of_model("resnet20", ranks=8, steps=2)
+    size = total(sizer.measure(method))
+    shapes = [p.shape for p in sizer.replica.parameters.values()]
+    matrices = sum(shape[0] + shape[1:].numel() for shape in shapes if len(shape) > 1)
+    vectors = sum(shape.numel() for shape in shapes if len(shape) == 1)
+    # In every second iteration the left factors, in the others the right ones.
+    to_each = 4 * (iterations / 2 * matrices + vectors)
+    assert size.payload == size.link == 2 * to_each, "two neighbours on a ring"
+
+
+@pytest.mark.parametrize(("method", "listeners", "weight"), [("dpsgd", 2, 0), ("sgp", 1, 8), ("osgp", 1, 8)])
+def test_neighbours_say_parameters_once_and_carry_them_to_each(lenet, method, listeners, weight):
+    size = total(lenet.measure(method))
+    assert size.payload == 4 * 61_706 + weight, "a push says its weight beside"
+    assert size.link == listeners * size.payload
+
+
+def test_neighbours_are_compared_with_their_own_baseline_within_a_terminal():
+    compared = compare("powergossip", "lenet", 8, steps=2)
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(compared.shown())
+    text = console.export_text()
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    row = next(line for line in text.splitlines() if "this method" in line).split()
+    forms = compared.forms
+    assert row[4:6] == [f"{forms[name].link / forms['this method'].link:.1f}x" for name in ("dense", "dpsgd")]
+    assert "dpsgd" not in compare("fp16", "lenet", 2, steps=1).forms

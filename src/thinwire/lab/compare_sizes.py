@@ -9,6 +9,8 @@ import thinwire
 from thinwire.lab.report import human, plain_table
 from thinwire.lab.sizes import LINKS, Size, Sizer, total
 
+BASELINE = "dpsgd"  # what a method of neighbours is compared with, beside dense
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -42,11 +44,17 @@ class Comparison:
 
         by_form = plain_table(title="Time on the wire at least, per step")
         by_form.add_column("", no_wrap=True)
-        for column in ("link", "less", *LINKS):
-            by_form.add_column(column, justify="right", no_wrap=True)
+        baselines = [name for name in ("dense", BASELINE) if name in self.forms]
+        names = ["link", "less", *LINKS]
+        if BASELINE in self.forms:  # in lines, as a column more has to fit 80 letters
+            less = [f"less\nthan\n{name}" for name in baselines]
+            names = ["link", *less, *(link.replace(" ", "\n") for link in LINKS)]
+        for name in names:
+            by_form.add_column(name, justify="right", no_wrap=True)
         for name, size in self.forms.items():
             times = [_duration(seconds) for seconds in size.seconds().values()]
-            by_form.add_row(name, human(size.link), f"{self.forms['dense'].link / size.link:.1f}x", *times)
+            fewer = [f"{self.forms[baseline].link / size.link:.1f}x" for baseline in baselines]
+            by_form.add_row(name, human(size.link), *fewer, *times)
         return Group(by_kind, "", by_form)
 
 
@@ -61,7 +69,7 @@ def compare(method: str, model: str, ranks: int, steps: int) -> Comparison:
     for name, other in (("sharded", thinwire.sharded(strategy)), ("gathered", thinwire.gathered(strategy))):
         if other != strategy:
             forms[f"{name} instead"] = total(sizer.measure(other))
-    for plain in ("dpsgd", "fp16", "dense") if isinstance(strategy, thinwire.Neighbours) else ("fp16", "dense"):
+    for plain in (BASELINE, "fp16", "dense") if isinstance(strategy, thinwire.Neighbours) else ("fp16", "dense"):
         forms[plain] = total(sizer.measure(plain))
     return Comparison(model, ranks, thinwire.methods.notation_of(strategy), kinds, forms)
 

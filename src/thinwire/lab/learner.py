@@ -1,7 +1,7 @@
 """One rank's share of a task: its model, its examples and its optimizer, whatever is between the ranks."""
 
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -88,8 +88,10 @@ class Learner:
         inputs, targets = self.task.training.batch(self.task.shares[0][: self.task.batch], None)
         self.workload.loss(copy, inputs, targets).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         replica = thinwire.replica_of(copy)
-        alone = isinstance(thinwire.strategy_of(method), thinwire.DataParallel)  # others need a neighbour to speak to
-        Sizer(replica, [gradients_of(replica)], 1 if alone else 2, STEPS).measure(method)
+        strategy, ranks = thinwire.strategy_of(method), 1
+        if isinstance(strategy, thinwire.Neighbours):  # which need one to speak to; a graph may be of more ranks only
+            strategy, ranks = replace(strategy, topology=thinwire.Complete()), 2  # type: ignore[type-var]  # a dataclass
+        Sizer(replica, [gradients_of(replica)], ranks, STEPS).measure(strategy)
         torch.set_rng_state(draws)
 
     def update(self) -> None:

@@ -170,8 +170,8 @@ class _Form:
     def __init__(self, strategy: Any, measured: Sizer) -> None:
         if not isinstance(strategy, thinwire.DataParallel):
             raise ValueError(
-                f"{strategy!r} speaks with neighbours only, so what a node carries follows from its graph and does not "
-                "grow with the world: `thinwire size` tells it, and `thinwire topology` how fast news spread"
+                f"{strategy!r} speaks with neighbours only, so what a node carries follows from how many it has, not "
+                "from the size of the world: `thinwire size` measures it, and `thinwire topology` tells of the graph"
             )
         self.strategy, self.measured = strategy, measured
         self._talks = self._measure(ranks=2)

@@ -109,6 +109,8 @@ def test_replicas_that_differ_are_told_of_within_a_terminal():
     assert row_of(text, "dense")[3:5] == ["-", "-"]
     said = " ".join(text.split())
     assert "Where replicas differ, test accuracy is that of their mean. Worst: that of the worst replica." in said
+    assert "Target: test accuracy" in said
+    assert "Target" not in printed(gossiping(), target=0.99), "nothing in the table is about it"
 
 
 def test_replicas_that_are_alike_leave_the_table_as_it_is():

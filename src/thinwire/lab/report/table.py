@@ -113,6 +113,10 @@ def _compares_targets(section: Section) -> bool:
     return any(section.target_speedup(entry) is not None for entry in section.entries if not entry.is_dense)
 
 
+def _has_room_for_targets(section: Section) -> bool:
+    return not (section.differs and _has_dense(section))
+
+
 COLUMNS = (
     Column(_metric_name, _metric),
     Column(_named("worst"), _worst, fits=_differs, spread=False),
@@ -139,7 +143,7 @@ COLUMNS = (
         _timed("to", "target"),
         _to_target,
         fits=_knows_targets,
-        in_terminal=lambda section: not (section.differs and _has_dense(section)),
+        in_terminal=_has_room_for_targets,
     ),
     Column(
         _timed("target", "vs dense"),
@@ -202,13 +206,17 @@ def _short_notes(section: Section) -> list[str]:
     ]
     if section.differs:
         notes.append(replicas_text(section))
-    if section.target is not None:
+    if section.target is not None and _tells_targets(section):
         notes.append(f"Target: {target_text(section)}.")
     if section.modelled:
         notes.append("Modelled: the time on the link was computed from the bytes, not measured.")
     elif section.first.transport == "simulated":
         notes.append("Simulated: in one process, so no time is counted for the exchange.")
     return notes
+
+
+def _tells_targets(section: Section) -> bool:
+    return _has_room_for_targets(section) or _compares_targets(section)
 
 
 def replicas_text(section: Section) -> str:
