@@ -68,7 +68,7 @@ from .topologies import (
     Weights,
     world,
 )
-from .transports import Collectives, LockStepError, Meter, Simulated
+from .transports import Collectives, LockStepError, Meter, PeerLostError, Simulated
 from .version import __version__
 
 __all__ = [
@@ -116,6 +116,7 @@ __all__ = [
     "NotationError",
     "Parameter",
     "PayloadError",
+    "PeerLostError",
     "Peers",
     "PowerIteration",
     "PowerSGD",

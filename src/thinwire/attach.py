@@ -20,6 +20,8 @@ from .session import Session, check_on_nonfinite, check_on_peer_loss
 from .strategies import DataParallel, Layer, Neighbours
 from .transports import BucketHook, Collectives, Meter
 
+A_MINUTE = 60.0  # to tell each other that something is wrong
+
 
 class Handle:
     """A method at work: what it costs, what it remembers, and how to stop it."""
@@ -105,7 +107,7 @@ def attach(
             check_momentum(strategy, optimizer)
     except ValueError as error:
         problem = error
-    patience = peer_timeout if problem is None else None
+    patience = peer_timeout if problem is None or peer_timeout is None else A_MINUTE
     transport = _transport(model, group if ddp is None else ddp.process_group, patience, problem)
     if problem is None:
         problem = _misplaced(strategy, transport.size)

@@ -17,7 +17,9 @@ from thinwire.lab.plan import Plan
 from thinwire.lab.rank import TOLD
 
 Hear = Callable[[dict[str, Any]], None]
-LOST = re.compile("closed by peer|reset by peer|Timed out|timed out|Broken pipe")  # what gloo says of a dead peer
+LOST = re.compile(
+    "PeerLostError|closed by peer|reset by peer|Timed out|timed out|Broken pipe"
+)  # what gloo says of a dead peer
 GRACE = 10  # seconds to end in when asked to
 
 

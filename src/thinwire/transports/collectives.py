@@ -45,7 +45,8 @@ class Collectives:
                 "torch.distributed.init_process_group() first"
             )
         self._kind = _kind(group, patience)
-        dist.barrier(group)  # ranks may begin further apart than the time in which they will have to answer
+        if patience is not None:
+            dist.barrier(group)  # ranks may begin further apart than the time in which they will have to answer
         self._join()
         self.names = tuple(range(self.size))  # the ranks of those who are here, when all were
         self.device = device or torch.device("cpu")  # where messages are sent from and received to

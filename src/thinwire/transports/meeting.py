@@ -7,6 +7,7 @@ hangs up, so that its own neighbours notice, and so on through the graph. A rank
 import json
 import time
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -52,15 +53,12 @@ class Meeting:
     def __init__(self, store: Store, topic: str, rank: int, size: int, patience: float) -> None:
         self.store, self.topic, self.rank, self.size = store, topic, rank, size
         self.patience = patience  # seconds within which a rank that is alive notices
+        self.mine = Note()
 
     def leave(self, note: Note) -> None:
-        try:
+        self.mine = note
+        with suppress(RuntimeError):  # whoever goes on to read finds out
             self.store.set(f"{self.topic}/{self.rank}", json.dumps(asdict(note)))
-        except RuntimeError as error:
-            raise PeerLostError(
-                "the store that all ranks once met at cannot be reached: it is gone with rank 0, or with the launcher "
-                f"that kept it ({error})"
-            ) from None
 
     def notes(self) -> dict[int, Note]:
         there = [rank for rank in range(self.size) if self.store.check([f"{self.topic}/{rank}"])]
@@ -69,15 +67,27 @@ class Meeting:
     def cause(self) -> dict[int, str]:
         """Who was lost first, and why: of those who are blamed, the ones without a note, or with one that says so."""
         found: dict[int, str] = {}
-        for waited, notes in self._watch():
-            found = _lost(notes)
-            if any(waited >= GRACE.get(why, 0) for why in found.values()):
-                break
-        self._done()
+        try:
+            for waited, notes in self._watch():
+                found = _lost(notes)
+                if any(waited >= GRACE.get(why, 0) for why in found.values()):
+                    break
+            self._done()
+        except RuntimeError:  # the store is gone: with it, what others have seen
+            found = found or self.mine.blamed
         return found
 
     def decide(self) -> Decision:
         """Who goes on: the same answer for all. Waits for the notes of all ranks that nobody blames."""
+        try:
+            return self._decided()
+        except RuntimeError as error:
+            raise PeerLostError(
+                "the store that all ranks once met at cannot be reached: it is gone with rank 0, or with the launcher "
+                f"that kept it ({error})"
+            ) from None
+
+    def _decided(self) -> Decision:
         notes: dict[int, Note] = {}
         for waited, notes in self._watch():
             lost = _lost(notes)
@@ -98,8 +108,9 @@ class Meeting:
         """Let the others read: with this process, the store may end."""
         end = time.monotonic() + min(LEAVE, self.patience)
         others = [r for r in range(self.size) if r not in {self.rank, *lost}]
-        while time.monotonic() < end and not all(self.store.check([f"{self.topic}/read/{r}"]) for r in others):
-            time.sleep(POLL)
+        with suppress(RuntimeError):
+            while time.monotonic() < end and not all(self.store.check([f"{self.topic}/read/{r}"]) for r in others):
+                time.sleep(POLL)
 
     def _done(self) -> None:
         """Tell the others that this rank has read what it has to know."""
