@@ -25,7 +25,7 @@ class Rehearsal:
         self.sender = Simulated(len(replicas))
         self.states: list[Any] = [strategy.init(replica) for replica in replicas]
         self.meters: list[Meter] = self.sender.meters
-        self._under_way: list[Any] | None = None
+        self._under_way: tuple[list[Any], Simulated] | None = None
 
     @torch.no_grad()
     def before_update(self) -> None:
@@ -49,10 +49,12 @@ class Rehearsal:
     @torch.no_grad()
     def land(self) -> None:
         """Finish what is on its way."""
-        arrived, self._under_way = self._under_way, None
-        if arrived is None:
+        under_way, self._under_way = self._under_way, None
+        if under_way is None:
             return
-        strategy = self._neighbours()
+        strategy, (arrived, aside) = self._neighbours(), under_way
+        for meter, counted in zip(self.meters, aside.meters, strict=True):
+            meter.add(counted)
         landed = [strategy.land(r, s, what) for (r, s), what in zip(self._ranks(), arrived, strict=True)]
         self.states = [state for state, _ in landed]
         _check(lost for _, some in landed for lost in some)
@@ -94,7 +96,8 @@ class Rehearsal:
         strategy = self._neighbours()
         launched = [strategy.launch(r, s) for r, s in self._ranks()]
         self.states = [state for state, _ in launched]
-        self._under_way = self.sender.run([talk for _, talk in launched])
+        aside = Simulated(len(self.replicas))  # all is counted as it lands
+        self._under_way = aside.run([talk for _, talk in launched]), aside
 
     def _hold(self, talks: list[Talk]) -> None:
         outcomes = self.sender.run(talks)

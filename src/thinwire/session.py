@@ -108,16 +108,19 @@ class Session:
         self.land()
         if self.talks.may_launch():
             self.state, talk = self._neighbours().launch(self.replica, self.state)
-            self._under_way = self.worker.submit(lambda: self.transport.run(talk))
+            aside = Meter(names=self.meter.names)  # the thread counts at times of its own; all is counted as it lands
+            self._under_way = self.worker.submit(lambda: (self.transport.run(talk, aside), aside))
 
     def land(self) -> None:
         """Finish what is on its way."""
         under_way, self._under_way = self._under_way, None
         if under_way is None:
             return
-        arrived = self.talks.landed(under_way.result)
-        if arrived is None:  # what was given away is lost with some ranks, and its weight too
+        landed = self.talks.landed(under_way.result)
+        if landed is None:  # what was given away is lost with some ranks, and its weight too
             return
+        arrived, aside = landed
+        self.meter.add(aside)
         self.state, lost = self._neighbours().land(self.replica, self.state, arrived)
         if lost:
             self._lose(lost, lambda name: None)
@@ -158,7 +161,7 @@ class Session:
         """Count the step, and say once if the method does not save anything."""
         self.meter.steps += 1
         counted = self._counted()
-        # What is on its way is counted in one step or the next: only all steps together tell.
+        # What is launched every few steps is counted in some and not in others: only all steps together tell.
         since = (0, 0) if self.overlapped else self._at_last_step
         link, dense_link = (a - b for a, b in zip(counted, since, strict=True))
         self._at_last_step = counted

@@ -34,12 +34,6 @@ def what_came_out(run):
     return run.metrics, counted, [(point["step"], point["loss"], point["payload_bytes"]) for point in run.history]
 
 
-def known(run):
-    """What was launched in a step may be said, and counted, while the next one is computed."""
-    metrics, counted, history = what_came_out(run)
-    return metrics, counted, [point[:2] for point in history] if run.label == "osgp" else history
-
-
 def judged(run):
     return [{name: value for name, value in noted.items() if name != "seconds"} for noted in run.evaluations]
 
@@ -80,7 +74,7 @@ def test_real_neighbours_give_what_simulated_ones_give():
     simulated = runs_in(heard_from(*(replace(p, transport="simulated") for p in plans), by=simulation))
     assert [run.label for run in real] == list(NEIGHBOURS)
     for here, there in zip(real, simulated, strict=True):
-        assert known(here) == known(there), here.label
+        assert what_came_out(here) == what_came_out(there), here.label
         assert judged(here) == judged(there), here.label
         assert (here.kinds, here.layers, here.links) == (there.kinds, there.layers, there.links), here.label
         assert all(noted["consensus"] > 0 for noted in here.evaluations), here.label

@@ -21,7 +21,7 @@ def test_the_ratio_is_how_many_times_smaller_the_payload_was() -> None:
 
 def test_the_numbers_of_a_logger_are_flat_and_complete() -> None:
     numbers = counted().as_dict()
-    known = {field.name for field in fields(Meter)} - {"said", "sent", "received"} | {"ratio"}
+    known = {field.name for field in fields(Meter)} - {"said", "sent", "received", "names"} | {"ratio"}
     assert set(numbers) == {f"thinwire/{name}" for name in known}
     assert numbers["thinwire/payload_bytes"] == 250
     assert numbers["thinwire/ratio"] == 4.0
@@ -43,6 +43,14 @@ def test_counting_goes_on_from_a_checkpoint() -> None:
 def test_what_is_said_counts_once_in_all_and_once_by_what_it_is_about() -> None:
     assert counted().said == {"weight": 200, "": 50}
     assert counted().payload_bytes == 250
+
+
+def test_what_was_counted_aside_is_added() -> None:
+    meter = counted()
+    meter.add(counted())
+    assert meter.as_dict(prefix="") == {k: 2 * v for k, v in counted().as_dict(prefix="").items()} | {"ratio": 4.0}
+    assert meter.said == {"weight": 400, "": 100}
+    assert (meter.sent, meter.received) == ({1: 40, 2: 20}, {1: 80})
 
 
 def test_what_is_carried_counts_in_its_busier_direction_and_for_each_rank() -> None:

@@ -70,6 +70,8 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
                 own = compute + _coding_seconds(between)
                 record.step(torch.stack(losses).double().mean(), between.meters[0], own)
                 if record.is_due():
+                    between.land()
+                    record.count_again(between.meters[0])
                     record.layers.note(between.layers())
                     tell(step=step, **evaluated(record, crew, between))
                 tell(step=step, loss=float(record.losses[-1]), payload_bytes=record.payload[-1], seconds=own)

@@ -93,6 +93,7 @@ class Sizer:
         replicas = [self._replica(rank) for rank in range(self.ranks)]
         between = thinwire.Rehearsal(strategy, replicas)
         self._step(between)
+        between.land()
         before = max(between.meters, key=lambda counted: counted.link_bytes).link_bytes
         said = [dict(meter.said) for meter in between.meters]
         for _ in range(self.steps):

@@ -64,6 +64,15 @@ class Meter:
                 name = self.names[rank] if self.names else rank
                 counted[name] = counted.get(name, 0) + nbytes
 
+    def add(self, other: "Meter") -> None:
+        """Count what was counted aside."""
+        for name in _numbers():
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ITEMISED:
+            mine = getattr(self, name)
+            for key, nbytes in getattr(other, name).items():
+                mine[key] = mine.get(key, 0) + nbytes
+
     def count_dense(self, nbytes: int, ranks: int) -> None:
         """Note gradients that are about to be exchanged by some method."""
         self.dense_bytes += nbytes
