@@ -13,6 +13,7 @@ from torch.optim import SGD, Adam, Optimizer
 import thinwire
 from thinwire import Rehearsal, replica_of, strategy_of
 
+from ..contracts.table import TOPOLOGIES
 from .processes import run
 from .training import (
     CLASSES,
@@ -71,11 +72,12 @@ def trained(method: str, kind: str = "sgd") -> dict[str, Any]:
     return found
 
 
-def simulated(method: str, ranks: int, kind: str = "sgd") -> tuple[list[dict[str, Tensor]], Rehearsal]:
-    models = [normed() for _ in range(ranks)]
-    optimizers = [optimizer_of(kind, model) for model in models]
-    between = Rehearsal(strategy_of(method), [replica_of(m, rank=r, size=ranks) for r, m in enumerate(models)])
-    for step in range(STEPS):
+def rehearsed(
+    strategy: thinwire.Strategy, models: list[nn.Module], optimizers: list[Optimizer], steps: int
+) -> Rehearsal:
+    replicas = [replica_of(model, rank=rank, size=len(models)) for rank, model in enumerate(models)]
+    between = Rehearsal(strategy, replicas)
+    for step in range(steps):
         for rank, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
             optimizer.zero_grad()
             loss_of(model, step, rank).backward()
@@ -83,6 +85,12 @@ def simulated(method: str, ranks: int, kind: str = "sgd") -> tuple[list[dict[str
         for optimizer in optimizers:
             optimizer.step()
         between.after_update()
+    return between
+
+
+def simulated(method: str, ranks: int, kind: str = "sgd") -> tuple[list[dict[str, Tensor]], Rehearsal]:
+    models = [normed() for _ in range(ranks)]
+    between = rehearsed(strategy_of(method), models, [optimizer_of(kind, model) for model in models], STEPS)
     between.consensus([dict(model.named_buffers()) for model in models])
     return [parameters(model) for model in models], between
 
@@ -283,3 +291,23 @@ def test_what_cannot_be_is_one_clear_error_on_every_rank(what: str, words: str) 
     for kind, text in run(refused, what, ranks=3):
         assert kind == "ValueError"
         assert words in text
+
+
+def over_all_graphs() -> list[dict[str, Tensor]]:
+    found = []
+    for topology in TOPOLOGIES:
+        model = classifier()
+        optimizer = sgd(model)
+        handle = thinwire.attach(model, thinwire.Push(topology=topology), optimizer=optimizer)
+        train(model, optimizer, range(3))
+        handle.detach()
+        found.append(parameters(model))
+    return found
+
+
+def test_nobody_waits_forever_on_any_graph() -> None:
+    real = run(over_all_graphs, ranks=4)
+    for i, topology in enumerate(TOPOLOGIES):
+        models = [classifier() for _ in range(4)]
+        rehearsed(thinwire.Push(topology=topology), models, [sgd(model) for model in models], 3)
+        assert all(same(real[rank][i], parameters(model)) for rank, model in enumerate(models)), topology
