@@ -114,10 +114,9 @@ def attach(
     _raise_everywhere(transport, problem)
 
     _warn_of_unlike_machines(transport, strategy)
-    if ddp is None:
-        transport.broadcast([*model.parameters(), *model.buffers()])
     replica = replica._replace(rank=transport.rank, size=transport.size)
-    session = Session(replica, strategy, transport, on_nonfinite, on_peer_loss)
+    copied = [*model.parameters(), *model.buffers()] if ddp is None else []
+    session = Session(replica, strategy, transport, on_nonfinite, on_peer_loss, copied)
     if ddp is not None:
         hook = BucketHook.of(ddp)
         hook.exchange = Buckets(ddp, session, strategy).exchange  # type: ignore[arg-type]  # checked above

@@ -3,7 +3,7 @@
 import hashlib
 import warnings
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from itertools import zip_longest
 from typing import Any
@@ -59,11 +59,13 @@ class Session:
         transport: Collectives,
         on_nonfinite: str,
         on_peer_loss: str = "raise",
+        copied: Iterable[Tensor] = (),  # from rank 0 to all, before they begin
     ) -> None:
         self.replica, self.strategy = replica, strategy
         self.transport, self.meter = transport, transport.meter
         self.on_nonfinite, self.on_peer_loss = on_nonfinite, on_peer_loss
         self._agree()
+        transport.broadcast(copied)
         self.state = strategy.init(replica)
         self.worker = Worker()
         weakref.finalize(self, self.worker.stop)  # a model that is dropped takes its thread with it
