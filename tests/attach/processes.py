@@ -109,9 +109,11 @@ class Pool:
         for rank, process in enumerate(team):
             process.connection.send_bytes(pickle.dumps(Job(function, args, rank, ranks, store)))
         answers, late = self._answers(team, timeout, dies, stalls)
-        if late or dies or stalls is not None:
-            where = {rank: _dumped(team[rank], starts[rank]) for rank in late}
+        where = {rank: _dumped(team[rank], starts[rank]) for rank in late}
+        if late:
             self.kill(team)
+        else:  # those who are left train on with others
+            self.kill([team[rank] for rank in {*dies, *(() if stalls is None else (stalls,))}])
         if late:
             told = "\n".join(f"--- rank {rank} was here:\n{text}" for rank, text in where.items())
             failed = _told(answers)
