@@ -20,9 +20,9 @@ from thinwire import (
     When,
     parse,
 )
-from thinwire.described import Described
+from thinwire.described import Described, parts_of
 from thinwire.methods import METHODS
-from thinwire.notation import LONGEST, parts_of, vocabulary
+from thinwire.notation import LONGEST, vocabulary
 
 from .contracts.table import CODECS, OTHERS, REDUCERS, STRATEGIES, TOPOLOGIES
 

@@ -11,9 +11,9 @@ from torch.optim import Optimizer
 
 from .averaging import averaged
 from .core import Codec, Reducer, Replica, Strategy
+from .described import parts_of
 from .hooks import Buckets, Updates, is_attached
 from .methods import notation_of, strategy_of
-from .notation import parts_of
 from .reducers import Average, Choose, Momentum, PowerIteration, PowerSGD, Server
 from .replica import parameters_of, replica_of
 from .session import Session, check_on_nonfinite, check_on_peer_loss

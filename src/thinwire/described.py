@@ -1,5 +1,6 @@
 """Descriptions: plain values that print as what one would write to make them."""
 
+from collections.abc import Iterator
 from dataclasses import MISSING, fields
 
 
@@ -14,3 +15,13 @@ class Described:
                 by_position = i == 0 or field.default is MISSING
                 said.append(repr(value) if by_position else f"{field.name}={value!r}")
         return f"{type(self).__name__}({', '.join(said)})"
+
+
+def parts_of(what: Described) -> Iterator[Described]:
+    """A description and every one inside it."""
+    yield what
+    for field in fields(what):  # type: ignore[arg-type]  # every description is a dataclass
+        value = getattr(what, field.name)
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, Described):
+                yield from parts_of(part)

@@ -2,8 +2,6 @@
 
 import ast
 import difflib
-from collections.abc import Iterator
-from dataclasses import fields
 from inspect import isabstract
 from typing import Any
 
@@ -20,16 +18,6 @@ def vocabulary() -> dict[str, type[Described]]:
     public = [getattr(module, name) for module in modules for name in module.__all__]
     classes = [value for value in (*public, Peers) if isinstance(value, type) and issubclass(value, Described)]
     return {cls.__name__: cls for cls in classes if not isabstract(cls)}
-
-
-def parts_of(what: Described) -> Iterator[Described]:
-    """A description and every one inside it."""
-    yield what
-    for field in fields(what):  # type: ignore[arg-type]  # every description is a dataclass
-        value = getattr(what, field.name)
-        for part in value if isinstance(value, tuple) else (value,):
-            if isinstance(part, Described):
-                yield from parts_of(part)
 
 
 class NotationError(ValueError):

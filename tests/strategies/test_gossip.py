@@ -8,20 +8,26 @@ from torch import Tensor
 
 from thinwire import (
     Average,
+    Choose,
     Difference,
     Edges,
     Exponential,
     Feedback,
     Gossip,
     Identity,
+    Matched,
+    PowerIteration,
+    PowerSGD,
     Quantize,
     Rehearsal,
     Replica,
     Ring,
+    Sharded,
     Sign,
     Star,
     TopK,
     Torus,
+    When,
 )
 
 
@@ -101,6 +107,10 @@ def test_a_codec_stands_for_saying_parameters_through_it() -> None:
     ("settings", "problem"),
     [
         ({"reducer": 3}, "a codec or a reducer is needed here, not 3"),
+        ({"reducer": Feedback(PowerSGD(2))}, r"cannot take PowerSGD\(2\), which needs all ranks to hear the same"),
+        ({"reducer": Choose(When(PowerIteration(1)))}, r"cannot take PowerIteration\(1\)"),
+        ({"reducer": Matched()}, r"cannot take Matched\(\)"),
+        ({"reducer": Sharded(Sign(), Sign())}, "cannot take Sharded"),
         ({"reducer": Identity(), "topology": "ring"}, "Gossip takes a topology"),
         ({"reducer": Identity(), "rate": 0}, "rate above 0 and up to 2, not 0"),
         ({"reducer": Identity(), "fuse_below": -1}, "Gossip fuses tensors below 0 elements or more"),
@@ -117,3 +127,5 @@ def test_graphs_in_which_gossip_would_drift_are_refused() -> None:
         Gossip(Identity(), ways).graph(3)
     with pytest.raises(ValueError, match="changes them"):
         Gossip(Difference(TopK(0.1)), Exponential()).graph(8)
+    with pytest.raises(ValueError, match="changes them"):
+        Gossip(Choose(When(Difference(TopK(0.1)), min_dim=2)), Exponential()).graph(8)

@@ -6,12 +6,16 @@ import torch
 from torch import Tensor
 
 from ..core import Codec, Message, Reducer, Replica, Reply, State, Talk, together
+from ..described import parts_of
 from ..lazy import dense
 from ..outcome import Lost, Outcome
-from ..reducers import Average, Difference, as_reducer
+from ..reducers import Average, Difference, Matched, PowerIteration, PowerSGD, Server, Sharded, as_reducer
 from ..topologies import Graph, Ring, Topology
 from .neighbours import Neighbours, check_rate, check_topology, graph_of
 from .units import Unit, check_fuse_below, not_finite, units_of, unsaid_of, watched
+
+# What comes of these is right only if all ranks hear the same: they agree on a basis or a scale, or share work.
+OF_ALL = (Matched, PowerIteration, PowerSGD, Server, Sharded)
 
 
 class GossipState(NamedTuple):
@@ -33,7 +37,12 @@ class Gossip(Neighbours):
     fuse_below: int = 4096  # in elements: smaller tensors share one conversation, unless their shape matters
 
     def __post_init__(self) -> None:
-        as_reducer(self.reducer)
+        for part in parts_of(as_reducer(self.reducer)):
+            if isinstance(part, OF_ALL):
+                raise ValueError(
+                    f"Gossip cannot take {part!r}, which needs all ranks to hear the same, as neighbours do not "
+                    "(for factors of matrices, there is EdgeGossip(PowerIteration(...)))"
+                )
         check_topology("Gossip", self.topology)
         check_rate("Gossip", self.rate)
         check_fuse_below("Gossip", self.fuse_below)
@@ -49,7 +58,7 @@ class Gossip(Neighbours):
                 f"{self.topology!r} of {size} ranks weighs what ranks hear by more or less than 1: gossip would drift. "
                 "Push(...) is made for such graphs"
             )
-        if graph.varies and isinstance(self.reducer, Difference):
+        if graph.varies and any(isinstance(part, Difference) for part in parts_of(self.reducer)):
             raise ValueError(
                 f"{self.reducer!r} adds up what the same neighbours say, and {self.topology!r} changes them"
             )
