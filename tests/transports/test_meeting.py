@@ -1,6 +1,7 @@
 """Who was lost, and who goes on: told from the notes of those who noticed."""
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -61,6 +62,13 @@ def test_who_is_blamed_by_nobody_is_waited_for() -> None:
 def test_who_never_comes_is_lost_too() -> None:
     decided = all_at({0: Note(3, {1: GONE})}, 3, "decide", patience=0.5)
     assert decided == {0: Decision((0,), {1: GONE, 2: STALLED}, 3)}
+
+
+def test_a_connection_that_breaks_between_ranks_that_are_alive_is_told_of_at_once() -> None:
+    notes = {0: Note(3, {1: GONE}), 1: Note(3, {0: GONE}), 2: Note(3, {1: STALLED})}
+    start = time.monotonic()
+    assert all_at(notes, 3, "cause", patience=10.0) == {rank: {} for rank in notes}
+    assert time.monotonic() - start < 5
 
 
 def test_who_leaves_by_itself_says_why() -> None:

@@ -70,7 +70,8 @@ class Meeting:
         try:
             for waited, notes in self._watch():
                 found = _lost(notes)
-                if any(waited >= GRACE.get(why, 0) for why in found.values()):
+                # If all have left a note and none is lost, a connection broke, or who stalled has come back in time.
+                if len(notes) == self.size or any(waited >= GRACE.get(why, 0) for why in found.values()):
                     break
             self._done()
         except RuntimeError:  # the store is gone: with it, what others have seen
