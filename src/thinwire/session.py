@@ -115,11 +115,15 @@ class Session:
 
     def land(self) -> None:
         """Finish what is on its way."""
+        self._use(self._awaited())
+
+    def _awaited(self) -> tuple[Any, Meter] | None:
+        """What has come of what was on its way; None if nothing was, or it is lost with some ranks, and its weight."""
         under_way, self._under_way = self._under_way, None
-        if under_way is None:
-            return
-        landed = self.talks.landed(under_way.result)
-        if landed is None:  # what was given away is lost with some ranks, and its weight too
+        return None if under_way is None else self.talks.landed(under_way.result)
+
+    def _use(self, landed: tuple[Any, Meter] | None) -> None:
+        if landed is None:
             return
         arrived, aside = landed
         self.meter.add(aside)
@@ -192,9 +196,13 @@ class Session:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         self.worker.wait()
-        self.land()
-        checkpoints.check(saved, self._identity())
-        state = restored(self.strategy.init(self.replica), saved["state"])
+        landed = self._awaited()  # it is of a model that is no longer here
+        try:
+            checkpoints.check(saved, self._identity())
+            state = restored(self.strategy.init(self.replica), saved["state"])
+        except ValueError:
+            self._use(landed)
+            raise
         self.meter.load(saved["meter"], saved["itemised"])
         self.state = state
         self._at_last_step = self._counted()

@@ -1,5 +1,6 @@
 """Replicas that speak with neighbours, on real ranks: as simulated to the bit, resumed to the bit, and averaged."""
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,28 @@ def test_a_model_that_was_loaded_before_attaching_is_refused(tmp_path: Path) -> 
             kind, text = answer
             assert kind == "ValueError"
             assert "load the model after it" in text
+
+
+def back_and_again(method: str) -> tuple[Any, Any]:
+    model = normed()
+    optimizer = sgd(model)
+    handle = thinwire.attach(model, method, optimizer=optimizer)
+    train(model, optimizer, range(3))
+    saved = deepcopy([handle.state_dict(), model.state_dict(), optimizer.state_dict()])
+    found = []
+    for _ in range(2):
+        train(model, optimizer, range(3, 6))
+        found.append((parameters(model), counts(handle.meter)))
+        for part, state in zip((model, optimizer, handle), (saved[1], saved[2], saved[0]), strict=True):
+            part.load_state_dict(state)
+    handle.detach()
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("method", ["osgp", "choco"])
+def test_training_goes_back_to_a_checkpoint_whatever_is_on_its_way(method: str) -> None:
+    for first, again in run(back_and_again, method, ranks=2):
+        assert same(first, again)
 
 
 def learned(method: str) -> tuple[float, float, float]:
