@@ -20,7 +20,7 @@ from .reducers import After, Average, Momentum
 from .states import plain, restored
 from .strategies import Consensus, DataParallel, Layer, Neighbours, consensus
 from .talks import ON_PEER_LOSS, Talks
-from .transports import Collectives, Decision, Meter, Simulated, Worker, told_of
+from .transports import Collectives, Decision, Meter, PeerLostError, Simulated, Worker, told_of
 from .version import __version__
 
 ON_NONFINITE = ("raise", "skip", "pass")
@@ -228,9 +228,15 @@ class Session:
         """With those who are left, and what they remember made to fit each other again."""
         transport, strategy = self.transport, self._neighbours()
         told, before = told_of(decision.lost, transport.names, transport.patience), transport.size
+        left = len(decision.survivors)
+        try:
+            strategy = strategy.among(decision.survivors, before)
+            strategy.graph(left)
+        except ValueError as error:  # the same on all ranks
+            raise PeerLostError(f"{told}; the other {left}, numbered anew, cannot go on: {error}") from None
         transport.regroup(decision)
         self.replica = self.replica._replace(rank=transport.rank, size=transport.size)
-        self.strategy = strategy.among(decision.survivors, before)
+        self.strategy = strategy
         self.state = transport.run(self.strategy.rejoin(self.replica)).state
         self._before_step, self._under_way = self.state, None
         self._at_last_step = self._counted()

@@ -85,6 +85,30 @@ def test_two_may_be_lost_one_after_the_other() -> None:
     assert all(other["ranks"] == (0, 2, 4) and other["steps"] == STEPS for other in others)
 
 
+def cut_off() -> tuple[str, str]:
+    model = classifier()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    path = thinwire.Gossip(thinwire.Identity(), thinwire.Edges(((0, 1), (1, 2))))
+    thinwire.attach(model, path, optimizer=optimizer, on_peer_loss="continue", peer_timeout=20.0)
+
+    def train() -> None:
+        for step in range(3):
+            if dist.get_rank() == 1 and step == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            optimizer.zero_grad()
+            loss_of(model, step).backward()
+            optimizer.step()
+
+    return refusal(train)
+
+
+def test_ranks_that_are_cut_off_from_each_other_say_who_was_lost() -> None:
+    first, _, last = run(cut_off, ranks=3, dies=1)
+    for kind, text in (first, last):
+        assert kind == "PeerLostError"
+        assert "rank 1 is gone: its connection was closed; the other 2, numbered anew, cannot go on: your graph" in text
+
+
 @pytest.mark.parametrize("method", ["osgp", "topk"])
 def test_one_clear_error_on_every_rank_if_one_is_killed(method: str) -> None:
     *others, gone, last = run(trained, method, "killed", (3,), "raise", 20.0, ranks=RANKS, dies=3)
