@@ -61,9 +61,9 @@ class Handle:
 
     def detach(self) -> None:
         """Stop: from now on the model trains as if thinwire had never been attached."""
-        self._detach()
+        detach, self._detach = self._detach, lambda: None
+        detach()
         self._session.close()
-        self._detach = lambda: None
 
 
 def attach(

@@ -219,10 +219,12 @@ class Session:
         } | own
 
     def close(self) -> None:
-        if self.talks.broken is None:
-            self.land()
-        self.worker.close()
-        self.transport.close()
+        try:
+            if self.talks.broken is None:
+                self.land()
+        finally:
+            self.worker.close()
+            self.transport.close()
 
     def _go_on(self, decision: Decision) -> None:
         """With those who are left, and what they remember made to fit each other again."""

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 import warnings
 from typing import Any
@@ -107,6 +108,26 @@ def test_ranks_that_are_cut_off_from_each_other_say_who_was_lost() -> None:
     for kind, text in (first, last):
         assert kind == "PeerLostError"
         assert "rank 1 is gone: its connection was closed; the other 2, numbered anew, cannot go on: your graph" in text
+
+
+def detached() -> tuple[tuple[str, str], tuple[str, str], int]:
+    model = classifier()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    handle = thinwire.attach(model, "osgp", optimizer=optimizer, peer_timeout=20.0)
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    loss_of(model, 0).backward()
+    optimizer.step()
+    told = refusal(handle.detach), refusal(handle.detach)
+    return *told, sum(thread.name == "thinwire" for thread in threading.enumerate())
+
+
+def test_a_handle_is_detached_even_if_what_was_on_its_way_is_lost() -> None:
+    (kind, text), (again, _), threads = run(detached, ranks=2, dies=1)[0]
+    assert kind == "PeerLostError"
+    assert "rank 1 is gone" in text
+    assert again == "nothing"
+    assert not threads
 
 
 @pytest.mark.parametrize("method", ["osgp", "topk"])
