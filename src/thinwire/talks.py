@@ -90,6 +90,7 @@ class Talks:
 
     def leave(self, problem: BaseException) -> None:
         """Stop by oneself, and let the others know why."""
+        self.check()
         self.broken = problem
         if self.transport.size > 1:
             self.transport.hang_up(Note(left=str(problem))).wait([])

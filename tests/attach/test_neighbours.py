@@ -268,6 +268,26 @@ def test_a_bad_gradient_stops_all_ranks_and_all_say_why(method: str) -> None:
             assert "rank 1 has stopped" in text
 
 
+def with_bad_gradient_again() -> list[tuple[str, str]]:
+    model = classifier()
+    optimizer = sgd(model)
+    thinwire.attach(model, "dpsgd", optimizer=optimizer)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss_of(model, 0).backward()
+        if dist.get_rank() == 1:
+            model[2].weight.grad.fill_(torch.nan)
+        optimizer.step()
+
+    return [refusal(step) for _ in range(2)]
+
+
+def test_who_has_stopped_for_a_bad_gradient_has_stopped() -> None:
+    for _, again in run(with_bad_gradient_again, ranks=2):
+        assert again == ("RuntimeError", "the ranks are out of step since an earlier error; restart")
+
+
 @pytest.mark.parametrize("method", ["dpsgd", "osgp"])
 def test_a_bad_gradient_can_be_skipped_by_its_rank_alone(method: str) -> None:
     skipped = [count for _, count in run(with_bad_gradient, method, "skip", ranks=3)]
