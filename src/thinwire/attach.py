@@ -95,11 +95,13 @@ def attach(
     base = getattr(model, "_orig_mod", model)  # torch.compile(DDP(model))
     ddp = base if isinstance(base, DistributedDataParallel) else None
     problem: ValueError | None = None
+    # Whatever is wrong on a rank, all have to find the same group to say so in.
+    patience = peer_timeout if peer_timeout is None or peer_timeout > 0 else A_MINUTE
     try:
         check_on_nonfinite(on_nonfinite)
         strategy = strategy_of(method)
         check_on_peer_loss(on_peer_loss, strategy)
-        if peer_timeout is not None and not peer_timeout > 0:
+        if patience != peer_timeout:
             raise ValueError(f"peer_timeout is in seconds, above 0, not {peer_timeout!r}")
         replica = _checked_plain(model, optimizer) if ddp is None else _checked_ddp(ddp, strategy, optimizer, group)
         _warn_without_effect(strategy, replica)
@@ -107,7 +109,6 @@ def attach(
             check_momentum(strategy, optimizer)
     except ValueError as error:
         problem = error
-    patience = peer_timeout if problem is None or peer_timeout is None else A_MINUTE
     transport = _transport(model, group if ddp is None else ddp.process_group, patience, problem)
     if problem is None:
         problem = _misplaced(strategy, transport.size)

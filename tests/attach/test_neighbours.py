@@ -288,6 +288,20 @@ def test_who_has_stopped_for_a_bad_gradient_has_stopped() -> None:
         assert again == ("RuntimeError", "the ranks are out of step since an earlier error; restart")
 
 
+def refused_later() -> tuple[str, str]:
+    model = classifier()
+    optimizer = sgd(model)
+    thinwire.attach(model, "dpsgd", optimizer=optimizer, peer_timeout=5.0).detach()
+    method = "nonsense" if dist.get_rank() == 1 else "dpsgd"
+    return refusal(lambda: thinwire.attach(model, method, optimizer=optimizer, peer_timeout=5.0))
+
+
+def test_what_is_wrong_on_one_rank_is_told_in_the_group_that_all_have() -> None:
+    for kind, text in run(refused_later, ranks=2):
+        assert kind == "ValueError"
+        assert "unknown method 'nonsense'" in text
+
+
 @pytest.mark.parametrize("method", ["dpsgd", "osgp"])
 def test_a_bad_gradient_can_be_skipped_by_its_rank_alone(method: str) -> None:
     skipped = [count for _, count in run(with_bad_gradient, method, "skip", ranks=3)]
