@@ -110,6 +110,29 @@ def test_ranks_that_are_cut_off_from_each_other_say_who_was_lost() -> None:
         assert "rank 1 is gone: its connection was closed; the other 2, numbered anew, cannot go on: your graph" in text
 
 
+def machine_gone() -> tuple[tuple[int, ...], float]:
+    model = classifier()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    path = thinwire.Gossip(thinwire.Identity(), thinwire.Edges(((0, 1), (1, 2), (2, 3))))
+    handle = thinwire.attach(model, path, optimizer=optimizer, on_peer_loss="continue", peer_timeout=25.0)
+    start = time.monotonic()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for step in range(4):
+            if dist.get_rank() > 1 and step == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            optimizer.zero_grad()
+            loss_of(model, step).backward()
+            optimizer.step()
+    return handle.ranks, time.monotonic() - start
+
+
+def test_ranks_that_spoke_with_lost_ones_only_are_not_waited_for() -> None:
+    for ranks, seconds in run(machine_gone, ranks=4, dies=(2, 3))[:2]:
+        assert ranks == (0, 1)
+        assert seconds < 15
+
+
 def detached() -> tuple[tuple[str, str], tuple[str, str], int]:
     model = classifier()
     optimizer = SGD(model.parameters(), lr=0.1)

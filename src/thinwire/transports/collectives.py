@@ -3,6 +3,7 @@
 import weakref
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 from time import perf_counter
 from typing import Any
@@ -18,6 +19,7 @@ from .meter import Meter
 
 TIMED_OUT = "Timed out"  # what gloo says of a rank that does not answer in time
 GAVE_UP = "Application timeout"  # and of all others from then on
+PROBE = 1  # a tag that nothing is ever sent with
 
 
 class Unreachable(RuntimeError):
@@ -137,6 +139,8 @@ class Collectives:
 
     def hang_up(self, note: Note) -> Meeting:
         """Leave a note, and close all connections, so that whoever waits for this rank goes and reads it."""
+        if not note.left:
+            note = replace(note, blamed=self._closed_connections() | note.blamed)
         (ranks, backend, _), store = self._kind, dist.distributed_c10d._get_default_store()
         topic = f"thinwire/{backend}/{'-'.join(map(str, ranks))}/{getattr(self.group, 'group_name', '')}"
         meeting = Meeting(store, topic, self.rank, self.size, self.patience)
@@ -144,6 +148,18 @@ class Collectives:
         dist.destroy_process_group(self.group)
         self._closed = True
         return meeting
+
+    def _closed_connections(self) -> dict[int, str]:
+        """Ranks that have hung up or died. Of a machine that is gone, some may have spoken with each other only."""
+        found: dict[int, str] = {}
+        for r in range(self.size) if self._kind[1] == "gloo" else ():
+            try:
+                if r != self.rank:
+                    dist.irecv(torch.empty(1), group=self.group, group_src=r, tag=PROBE)
+            except RuntimeError as error:
+                if GAVE_UP not in str(error) and TIMED_OUT not in str(error):  # it is this rank that has closed it then
+                    found[r] = GONE
+        return found
 
     def regroup(self, decision: Decision) -> None:
         """Go on with those who are left, in a group of their own."""
