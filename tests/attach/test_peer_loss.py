@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.optim import SGD
 
 import thinwire
+from thinwire.transports import Collectives
 
 from .processes import Gone, run
 from .training import all_same, classifier, loss_of, parameters, refusal
@@ -131,6 +132,25 @@ def test_ranks_that_spoke_with_lost_ones_only_are_not_waited_for() -> None:
     for ranks, seconds in run(machine_gone, ranks=4, dies=(2, 3))[:2]:
         assert ranks == (0, 1)
         assert seconds < 15
+
+
+def lost_in_between() -> tuple[str, str]:
+    model = classifier()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    thinwire.attach(model, "dpsgd", optimizer=optimizer, on_peer_loss="continue", peer_timeout=5.0)
+    rank = dist.get_rank()
+    if rank == 1:
+        Collectives.regroup = lambda self, decision: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    loss_of(model, 0).backward()
+    return refusal(optimizer.step)
+
+
+def test_a_loss_while_the_others_regroup_is_one_clear_error() -> None:
+    kind, text = run(lost_in_between, ranks=3, dies=(1, 2))[0]
+    assert kind == "PeerLostError"
+    assert "the other 2 could not make a group of their own: one more may have been lost" in text
 
 
 def detached() -> tuple[tuple[str, str], tuple[str, str], int]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core import Talk
 from .exchange import Post, rounds
-from .meeting import GONE, STALLED, Decision, Meeting, Note
+from .meeting import GONE, STALLED, Decision, Meeting, Note, PeerLostError
 from .meter import Meter
 
 TIMED_OUT = "Timed out"  # what gloo says of a rank that does not answer in time
@@ -166,7 +166,13 @@ class Collectives:
         ranks, backend, timeout = self._kind
         self._kind = tuple(ranks[r] for r in decision.survivors), backend, timeout
         self.names = tuple(self.names[r] for r in decision.survivors)
-        self._join()
+        try:
+            self._join()
+        except (RuntimeError, ValueError) as error:
+            raise PeerLostError(
+                f"ranks were lost, and the other {len(self.names)} could not make a group of their own: one more may "
+                f"have been lost meanwhile, or a second handle in this process has made theirs ({error})"
+            ) from error
         self.meter.names = self.names
 
     def close(self) -> None:
