@@ -145,6 +145,9 @@ class Session:
             lambda: self.talks.held(lambda: talk(self.replica.size), aside)
         ).result()
         if found is None:  # the others were here before some of them were lost
+            warnings.warn(
+                "the others had their average before ranks were lost: this one is of this rank alone", stacklevel=4
+            )
             with torch.no_grad():
                 (found,) = Simulated(1).run([talk(1)])
         self.meter.average_bytes += aside.link_bytes

@@ -1,5 +1,6 @@
 """Replicas that speak with neighbours, on real ranks: as simulated to the bit, resumed to the bit, and averaged."""
 
+import warnings
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,22 @@ def test_the_average_is_the_mean_of_parameters_and_of_statistics_and_leaves_trai
     assert len({tuple(found["buffers"]["1.running_mean"].tolist()) for found in real}) == 4, "statistics stay local"
     assert all(0 < found["counts"]["consensus"] < 1 for found in real)
     assert all(found["counts"]["average_bytes"] > 0 for found in real)
+
+
+def missed() -> tuple[bool, list[str]]:
+    model = classifier()
+    handle = thinwire.attach(model, "dpsgd", optimizer=sgd(model))
+    handle._session.talks.behind = 1  # as after a loss that the others noticed a talk later
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        average = handle.average()
+    return same(parameters(average), parameters(model)), [str(warning.message) for warning in caught]
+
+
+def test_an_average_that_was_missed_is_not_passed_off_as_one() -> None:
+    ((own, told),) = run(missed, ranks=1)
+    assert own
+    assert told == ["the others had their average before ranks were lost: this one is of this rank alone"]
 
 
 def with_average(method: str, ask: bool) -> dict[str, Tensor]:
