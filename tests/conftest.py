@@ -1,3 +1,4 @@
+import pytest
 import torch
 from hypothesis import settings
 
@@ -11,3 +12,10 @@ torch.set_num_threads(1)
 # The same examples every time: a failure that comes and goes teaches people to run the tests again.
 settings.register_profile("thinwire", deadline=None, derandomize=True, database=None)
 settings.load_profile("thinwire")
+
+LONG = ("attach", "lab", "strategies", "reducers")  # folders with tests of many seconds
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, so that two workers end at about the same time; within a file, the order stays."""
+    items.sort(key=lambda item: not any(f"tests/{folder}/" in item.nodeid for folder in LONG))

@@ -28,11 +28,15 @@ class Handle:
 
     def __init__(self, session: Session, model: nn.Module, detach: Callable[[], None]) -> None:
         self._session, self._model, self._detach = session, model, detach
-        self.method = notation_of(session.strategy)
         self.meter: Meter = session.meter
 
     def __repr__(self) -> str:
         return f"<thinwire {self.method} on rank {self._session.transport.rank} of {self._session.transport.size}>"
+
+    @property
+    def method(self) -> str:
+        """The notation of what is attached: without lost ranks, its graph may be another."""
+        return notation_of(self._session.strategy)
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -269,8 +269,8 @@ class Session:
             shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             self.state = self._before_step
             problem = f"NaN or infinity in the {what} of {shown}"
-            if here and self._is_local():  # the others have not heard of it
-                self.talks.leave(NonFiniteError(problem))
+            if self._is_local():  # those further away have not heard of it
+                self.talks.leave(NonFiniteError(problem if here else f"it heard {problem}"))
             raise NonFiniteError(
                 f"{problem}, on {'this' if here else 'another'} rank (this is rank {self.talks.rank}, step "
                 f"{self.meter.steps}). {ADVICE if what == 'gradient' else 'The run has diverged'}"

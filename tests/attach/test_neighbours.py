@@ -385,3 +385,27 @@ def test_nobody_waits_forever_on_any_graph() -> None:
         models = [classifier() for _ in range(4)]
         rehearsed(thinwire.Push(topology=topology), models, [sgd(model) for model in models], 3)
         assert all(same(real[rank][i], parameters(model)) for rank, model in enumerate(models)), topology
+
+
+def diverged(method: str) -> tuple[str, str]:
+    model = classifier()
+    optimizer = sgd(model)
+    thinwire.attach(model, method, optimizer=optimizer)
+
+    def step() -> None:
+        train(model, optimizer, range(2))
+        if dist.get_rank() == 2:
+            with torch.no_grad():
+                model[0].weight[0, 0] = torch.nan
+        for _ in range(6):  # gradients of it would be NaN too: this is about what is said
+            optimizer.zero_grad(set_to_none=False)
+            optimizer.step()
+
+    return refusal(step)
+
+
+@pytest.mark.parametrize("method", ["dpsgd", "sgp"])
+def test_parameters_that_are_not_finite_stop_all_ranks_and_all_say_why(method: str) -> None:
+    for kind, text in run(diverged, method, ranks=5):
+        assert kind in ("NonFiniteError", "PeerLostError"), text
+        assert "NaN or infinity in the parameters of 0.weight" in text, text
