@@ -13,9 +13,9 @@ torch.set_num_threads(1)
 settings.register_profile("thinwire", deadline=None, derandomize=True, database=None)
 settings.load_profile("thinwire")
 
-LONG = ("attach", "lab", "strategies", "reducers")  # folders with tests of many seconds
+LONG = ("attach/", "lab/", "strategies/", "reducers/", "test_cli.py")  # have tests of many seconds
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first, so that two workers end at about the same time; within a file, the order stays."""
-    items.sort(key=lambda item: not any(f"tests/{folder}/" in item.nodeid for folder in LONG))
+    items.sort(key=lambda item: not any(f"tests/{place}" in item.nodeid for place in LONG))

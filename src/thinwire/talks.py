@@ -93,7 +93,9 @@ class Talks:
         self.check()
         self.broken = problem
         if self.transport.size > 1:
-            self.transport.hang_up(Note(left=str(problem))).wait([])
+            meeting = self.transport.hang_up(Note(left=str(problem)))
+            meeting.done()  # others may leave as well, and wait for this one to read what they left
+            meeting.wait([])
 
     def _stop(self, meeting: Meeting) -> NoReturn:
         lost = meeting.cause()

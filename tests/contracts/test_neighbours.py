@@ -51,7 +51,7 @@ def mixed(between: Rehearsal, rounds: int) -> None:
 
 
 @every_strategy
-@pytest.mark.parametrize("size", [2, 5])
+@pytest.mark.parametrize("size", [5])
 def test_the_mean_stays_and_replicas_come_closer(strategy: Neighbours, size: int) -> None:
     ranks = replicas(size)
     before = {name: torch.stack([r.parameters[name].detach() for r in ranks]).mean(0) for name in ranks[0].parameters}

@@ -73,7 +73,7 @@ class Meeting:
                 # If all have left a note and none is lost, a connection broke, or who stalled has come back in time.
                 if len(notes) == self.size or any(waited >= GRACE.get(why, 0) for why in found.values()):
                     break
-            self._done()
+            self.done()
         except RuntimeError:  # the store is gone: with it, what others have seen
             found = found or self.mine.blamed
         return found
@@ -101,7 +101,7 @@ class Meeting:
         resume = max((notes[r].resume for r in survivors), default=0)
         mine = json.dumps({"survivors": survivors, "lost": lost, "resume": resume})
         agreed = json.loads(self.store.compare_set(f"{self.topic}/decision", "", mine))
-        self._done()
+        self.done()
         lost = {int(r): why for r, why in agreed["lost"].items()}
         return Decision(tuple(agreed["survivors"]), lost, agreed["resume"])
 
@@ -113,7 +113,7 @@ class Meeting:
             while time.monotonic() < end and not all(self.store.check([f"{self.topic}/read/{r}"]) for r in others):
                 time.sleep(POLL)
 
-    def _done(self) -> None:
+    def done(self) -> None:
         """Tell the others that this rank has read what it has to know."""
         self.store.set(f"{self.topic}/read/{self.rank}", "")
 
