@@ -25,6 +25,7 @@ from thinwire.lab.runs import Run
 from thinwire.lab.straggler import Straggler
 
 UNKNOWN = "-"
+LONG_NAME = 12  # letters: longer ones take two lines where it is narrow
 
 
 def _always(_: Section) -> bool:
@@ -55,7 +56,9 @@ def _timed(*lines: str) -> Callable[[Section], tuple[str, ...]]:
 
 
 def _metric_name(section: Section) -> tuple[str, ...]:
-    return (metric_name(section.first.metric).removeprefix("test "),)
+    name = metric_name(section.first.metric).removeprefix("test ")
+    first, _, last = name.rpartition(" ")
+    return (first, last) if len(name) > LONG_NAME and first else (name,)
 
 
 def _metric(section: Section, entry: Entry) -> str:
