@@ -13,7 +13,8 @@ torch.set_num_threads(1)
 settings.register_profile("thinwire", deadline=None, derandomize=True, database=None)
 settings.load_profile("thinwire")
 
-LONG = ("attach/", "lab/", "strategies/", "reducers/", "test_cli.py")  # have tests of many seconds
+# Have tests of many seconds.
+LONG = ("attach/", "lab/", "strategies/", "reducers/", "transports/", "kernels/test_compiled.py", "test_cli.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
