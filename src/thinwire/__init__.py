@@ -33,6 +33,7 @@ from .core import (
 )
 from .lazy import Lazy, dense
 from .methods import gathered, settled, sharded, strategy_of
+from .nonfinite import NonFiniteError
 from .notation import NotationError, parse
 from .reducers import (
     AdaComp,
@@ -51,7 +52,6 @@ from .reducers import (
 )
 from .rehearsal import Rehearsal
 from .replica import replica_of
-from .session import NonFiniteError
 from .strategies import DataParallel, EdgeGossip, Gossip, Layer, Neighbours, Push, Unit
 from .topologies import (
     Complete,

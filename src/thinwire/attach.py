@@ -14,9 +14,10 @@ from .core import Codec, Reducer, Replica, Strategy
 from .described import parts_of
 from .hooks import Buckets, Updates, is_attached
 from .methods import notation_of, strategy_of
+from .nonfinite import check_on_nonfinite
 from .reducers import Average, Choose, Momentum, PowerIteration, PowerSGD, Server
 from .replica import parameters_of, replica_of
-from .session import Session, check_on_nonfinite, check_on_peer_loss
+from .session import Session, check_on_peer_loss
 from .strategies import DataParallel, Layer, Neighbours
 from .transports import BucketHook, Collectives, Meter
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from .core import Replica, Strategy, Talk
+from .nonfinite import NonFiniteError, problem_of
 from .outcome import Lost
-from .session import NonFiniteError
-from .strategies import Consensus, DataParallel, Layer, Neighbours, consensus
+from .strategies import Consensus, DataParallel, Layer, Neighbours, Overlapping, consensus, overlap_of
 from .transports import Meter, Simulated
 
 
@@ -41,7 +41,7 @@ class Rehearsal:
         self._hold([self.strategy.after_update(r, s) for r, s in self._ranks()])
         for meter in self.meters:
             meter.steps += 1
-        overlap = self.strategy.overlap if isinstance(self.strategy, Neighbours) else 0
+        overlap = overlap_of(self.strategy)
         if overlap and self.meters[0].steps % overlap == 0:
             self.land()
             self._launch()
@@ -52,7 +52,7 @@ class Rehearsal:
         under_way, self._under_way = self._under_way, None
         if under_way is None:
             return
-        strategy, (arrived, aside) = self._neighbours(), under_way
+        strategy, (arrived, aside) = self._overlapping(), under_way
         for meter, counted in zip(self.meters, aside.meters, strict=True):
             meter.add(counted)
         landed = [strategy.land(r, s, what) for (r, s), what in zip(self._ranks(), arrived, strict=True)]
@@ -93,7 +93,7 @@ class Rehearsal:
         self._hold([strategy.exchange(units, g, size, s) for g, s in zip(gradients, self.states, strict=True)])
 
     def _launch(self) -> None:
-        strategy = self._neighbours()
+        strategy = self._overlapping()
         launched = [strategy.launch(r, s) for r, s in self._ranks()]
         self.states = [state for state, _ in launched]
         aside = Simulated(len(self.replicas))  # all is counted as it lands
@@ -107,8 +107,8 @@ class Rehearsal:
     def _ranks(self) -> list[tuple[Replica, Any]]:
         return list(zip(self.replicas, self.states, strict=True))
 
-    def _neighbours(self) -> Neighbours:
-        assert isinstance(self.strategy, Neighbours), "others have nothing on its way"
+    def _overlapping(self) -> Overlapping:
+        assert isinstance(self.strategy, Overlapping), "others have nothing on its way"
         return self.strategy
 
 
@@ -116,5 +116,4 @@ def _check(lost: Iterable[Lost]) -> None:
     # Who only heard of it knows no more than what the message was about.
     first = max(lost, key=lambda message: bool(message.here), default=None)
     if first is not None:
-        names = ", ".join((first.here or first.names)[:3])
-        raise NonFiniteError(f"NaN or infinity in the {first.what} of {names}: the run has diverged")
+        raise NonFiniteError(f"{problem_of([first])}: the run has diverged")

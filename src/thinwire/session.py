@@ -1,42 +1,27 @@
 """A strategy at work on one rank: its state, its guards, its checkpoints."""
 
-import hashlib
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from itertools import zip_longest
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from . import checkpoints
+from .agreement import agree
 from .core import Replica, Strategy, Talk
 from .lazy import is_finite
 from .methods import notation_of
+from .nonfinite import ADVICE, NonFiniteError, names_here, problem_of
 from .outcome import Lost, Outcome
-from .reducers import After, Average, Momentum
+from .savings import Savings
 from .states import plain, restored
-from .strategies import Consensus, DataParallel, Layer, Neighbours, consensus
+from .strategies import Consensus, DataParallel, Layer, Neighbours, Overlapping, consensus, overlap_of
 from .talks import ON_PEER_LOSS, Talks
 from .transports import Collectives, Decision, Meter, PeerLostError, Simulated, Worker, told_of
 from .version import __version__
-
-ON_NONFINITE = ("raise", "skip", "pass")
-ADVICE = (
-    "What thinwire remembers is as it was before. attach(..., on_nonfinite='skip') drops such messages, 'pass' leaves "
-    "them to a gradient scaler"
-)
-
-
-class NonFiniteError(FloatingPointError):
-    """A gradient held NaN or infinity; what the replicas remember is as it was before the step."""
-
-
-def check_on_nonfinite(choice: str) -> None:
-    if choice not in ON_NONFINITE:
-        raise ValueError(f"on_nonfinite is one of {', '.join(map(repr, ON_NONFINITE))}, not {choice!r}")
 
 
 def check_on_peer_loss(choice: str, strategy: Strategy) -> None:
@@ -64,7 +49,9 @@ class Session:
         self.replica, self.strategy = replica, strategy
         self.transport, self.meter = transport, transport.meter
         self.on_nonfinite, self.on_peer_loss = on_nonfinite, on_peer_loss
-        self._agree()
+        settings = (f"on_nonfinite: {on_nonfinite}", f"on_peer_loss: {on_peer_loss}")
+        method = f"method: {notation_of(strategy)}"
+        agree(transport, [f"thinwire version: {__version__}", method, *settings, *self._described()])
         transport.broadcast(copied)
         self.state = strategy.init(replica)
         self.worker = Worker()
@@ -72,13 +59,7 @@ class Session:
         self.begin_step()
         self.talks = Talks(transport, on_peer_loss, self._go_on if self._is_local() else None)
         self._under_way: Future[Any] | None = None
-        self._at_last_step = self._counted()
-        self._warned = isinstance(strategy, Neighbours) and strategy.lossless  # it is not meant to save anything
-        self._may_be_dense = isinstance(strategy, DataParallel) and all(
-            unit.reducer == Average() or isinstance(unit.reducer, After) for unit in strategy.units(replica)
-        )
-        units = strategy.units(replica) if isinstance(strategy, DataParallel) else ()
-        self._ramp_steps = max((u.reducer.ramp_steps for u in units if isinstance(u.reducer, Momentum)), default=0)
+        self._savings = Savings(strategy, replica, self.meter)
 
     def begin_step(self) -> None:
         """Remember what there is to go back to."""
@@ -101,7 +82,7 @@ class Session:
     @property
     def overlapped(self) -> int:
         """How many steps what was launched may take; 0 if nothing is."""
-        return self.strategy.overlap if isinstance(self.strategy, Neighbours) else 0
+        return overlap_of(self.strategy)
 
     def launch(self) -> None:
         """Begin a talk that goes on while the replica computes, if it is time for one; the last one lands first."""
@@ -109,7 +90,7 @@ class Session:
             return
         self.land()
         if self.talks.may_launch():
-            self.state, talk = self._neighbours().launch(self.replica, self.state)
+            self.state, talk = self._overlapping().launch(self.replica, self.state)
             aside = Meter(names=self.meter.names)  # the thread counts at times of its own; all is counted as it lands
             self._under_way = self.worker.submit(lambda: (self.transport.run(talk, aside), aside))
 
@@ -127,7 +108,7 @@ class Session:
             return
         arrived, aside = landed
         self.meter.add(aside)
-        self.state, lost = self._neighbours().land(self.replica, self.state, arrived)
+        self.state, lost = self._overlapping().land(self.replica, self.state, arrived)
         if lost:
             self._lose(lost, lambda name: None)
 
@@ -169,21 +150,7 @@ class Session:
     def end_step(self) -> None:
         """Count the step, and say once if the method does not save anything."""
         self.meter.steps += 1
-        counted = self._counted()
-        # What is launched every few steps is counted in some and not in others: only all steps together tell.
-        since = (0, 0) if self.overlapped else self._at_last_step
-        link, dense_link = (a - b for a, b in zip(counted, since, strict=True))
-        self._at_last_step = counted
-        # What is meant to be dense, at least to warm up, may differ by the rounding of shards and by a bit a parameter.
-        slack = 64 * self.transport.size + len(self.replica.parameters) if self._may_be_dense else 0
-        if link >= dense_link + slack and dense_link and not self._warned and self.meter.steps > self._ramp_steps:
-            self._warned = True
-            steps = f"{self.meter.steps} steps" if self.overlapped else "a step"
-            warnings.warn(
-                f"{notation_of(self.strategy)} put {link:,} bytes on this node's link in {steps}, where a plain "
-                f"all-reduce puts {dense_link:,}: on {self.transport.size} ranks it saves nothing",
-                stacklevel=3,
-            )
+        self._savings.end_step(self.strategy, self.transport.size)
 
     def layers(self) -> dict[str, Layer]:
         self.worker.wait()
@@ -208,7 +175,7 @@ class Session:
             raise
         self.meter.load(saved["meter"], saved["itemised"])
         self.state = state
-        self._at_last_step = self._counted()
+        self._savings.begin()
 
     def _identity(self) -> dict[str, Any]:
         """What a checkpoint of this rank is one of."""
@@ -231,7 +198,8 @@ class Session:
 
     def _go_on(self, decision: Decision) -> None:
         """With those who are left, and what they remember made to fit each other again."""
-        transport, strategy = self.transport, self._neighbours()
+        transport, strategy = self.transport, self.strategy
+        assert isinstance(strategy, Neighbours), "others need all ranks"
         told, before = told_of(decision.lost, transport.names, transport.patience), transport.size
         left = len(decision.survivors)
         try:
@@ -244,36 +212,29 @@ class Session:
         self.strategy = strategy
         self.state = transport.run(self.strategy.rejoin(self.replica)).state
         self._before_step, self._under_way = self.state, None
-        self._at_last_step = self._counted()
+        self._savings.begin()
         warnings.warn(f"{told}; the other {transport.size} ranks go on", stacklevel=2)
 
     def _is_local(self) -> bool:
         """Whether replicas differ, and are each rank's own."""
         return isinstance(self.strategy, Neighbours)
 
-    def _neighbours(self) -> Neighbours:
-        assert isinstance(self.strategy, Neighbours), "others have nothing on its way"
+    def _overlapping(self) -> Overlapping:
+        assert isinstance(self.strategy, Overlapping), "others have nothing on its way"
         return self.strategy
 
     def _described(self) -> list[str]:
         return [f"parameter {name}: {p.dtype} {tuple(p.shape)}" for name, p in self.replica.parameters.items()]
 
-    def _counted(self) -> tuple[int, int]:
-        return self.meter.link_bytes, self.meter.dense_link_bytes
-
     def _lose(self, lost: tuple[Lost, ...], gradient_of: Callable[[str], Tensor | None]) -> None:
-        what = lost[0].what
-        if self.on_nonfinite == "raise" or what != "gradient":
-            here = [name for message in lost for name in message.here]
-            names = here or [name for message in lost for name in message.names]
-            shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        if self.on_nonfinite == "raise" or lost[0].what != "gradient":
             self.state = self._before_step
-            problem = f"NaN or infinity in the {what} of {shown}"
+            problem, here = problem_of(lost), names_here(lost)
             if self._is_local():  # those further away have not heard of it
                 self.talks.leave(NonFiniteError(problem if here else f"it heard {problem}"))
             raise NonFiniteError(
                 f"{problem}, on {'this' if here else 'another'} rank (this is rank {self.talks.rank}, step "
-                f"{self.meter.steps}). {ADVICE if what == 'gradient' else 'The run has diverged'}"
+                f"{self.meter.steps}). {ADVICE if lost[0].what == 'gradient' else 'The run has diverged'}"
             )
         self.meter.skipped += len(lost)
         self._thrown_away = self.on_nonfinite == "pass"  # whoever sees the NaN will not make this step
@@ -282,22 +243,3 @@ class Session:
                 gradient = gradient_of(name)
                 if gradient is not None:
                     gradient.zero_()
-
-    def _agree(self) -> None:
-        """Compare what every rank is about to do; a difference is the same error on all of them."""
-        mine = [
-            f"thinwire version: {__version__}",
-            f"method: {notation_of(self.strategy)}",
-            f"on_nonfinite: {self.on_nonfinite}",
-            f"on_peer_loss: {self.on_peer_loss}",
-            *self._described(),
-        ]
-        text = "\n".join(mine).encode()
-        if len(set(self.transport.gather(hashlib.sha256(text).digest()))) == 1:
-            return
-        told = [heard.decode().split("\n") for heard in self.transport.gather(text)]
-        first = told[0]
-        rank = next(r for r, lines in enumerate(told) if lines != first)
-        here, there = next((a, b) for a, b in zip_longest(first, told[rank], fillvalue="nothing more") if a != b)
-        self.transport.close()
-        raise ValueError(f"the ranks do not agree on what to train.\n  rank 0 has {here}\n  rank {rank} has {there}")

@@ -19,7 +19,6 @@ class Neighbours(Strategy):
     """Gradients and optimizers stay each rank's own; replicas differ, and are kept together by what neighbours say."""
 
     topology: Topology
-    overlap: int = 0  # steps that what was launched may take; 0: nothing is launched, all is said around an update
 
     @property
     @abstractmethod
@@ -38,14 +37,6 @@ class Neighbours(Strategy):
     def rejoin(self, replica: Replica) -> Talk:
         """Begin anew with replicas that differ, after some ranks were lost. Returns an Outcome."""
 
-    def launch(self, replica: Replica, state: State) -> tuple[State, Talk]:
-        """Begin a talk that goes on while replicas compute."""
-        raise NotImplementedError
-
-    def land(self, replica: Replica, state: State, arrived: Any) -> tuple[State, tuple[Lost, ...]]:
-        """Make use of what came of that talk."""
-        raise NotImplementedError
-
     def weight_of(self, state: State) -> float:
         """How much a replica counts in the mean of all."""
         return 1.0
@@ -61,6 +52,25 @@ class Neighbours(Strategy):
     def layers(self, replica: Replica, state: State, dense_bytes: int, said: Mapping[str, int]) -> dict[str, Layer]:
         """What came of each unit so far, by its key; the bytes are a meter's."""
         return layers_of(replica, self.units(replica), self.unsaid(replica, state), dense_bytes, said)
+
+
+class Overlapping(Neighbours):
+    """Messages may travel while replicas compute."""
+
+    overlap: int  # steps that what was launched may take; 0: nothing is launched, all is said around an update
+
+    @abstractmethod
+    def launch(self, replica: Replica, state: State) -> tuple[State, Talk]:
+        """Begin a talk that goes on while replicas compute."""
+
+    @abstractmethod
+    def land(self, replica: Replica, state: State, arrived: Any) -> tuple[State, tuple[Lost, ...]]:
+        """Make use of what came of that talk."""
+
+
+def overlap_of(strategy: Strategy) -> int:
+    """How many steps messages may travel; 0 if they are waited for."""
+    return strategy.overlap if isinstance(strategy, Overlapping) else 0
 
 
 @lru_cache(maxsize=64)

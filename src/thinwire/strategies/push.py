@@ -12,7 +12,7 @@ from ..outcome import Lost, Outcome
 from ..precision import working
 from ..reducers import Average
 from ..topologies import Exponential, Graph, Topology
-from .neighbours import Neighbours, check_topology, graph_of
+from .neighbours import Overlapping, check_topology, graph_of
 from .units import Unit, check_fuse_below, not_finite, units_of, watched
 
 
@@ -33,7 +33,7 @@ class Arrived(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Push(Neighbours):
+class Push(Overlapping):
     """Each replica takes a step of its own, and gives a share of itself away along one-way edges: SGP.
 
     The shares that a rank holds need not add up to one; a weight that travels along tells what they add up to, and
