@@ -106,6 +106,7 @@ class Peers(Described):
     topic: str
     weights: tuple[tuple[int, float], ...]
     listeners: tuple[int, ...] | None = None  # the other ranks that hear it; None: those it hears, with the same Peers
+    within: tuple[int, ...] | None = None  # a world of its own: these ranks, numbered from 0 here; None: all
 
 
 class Envelope(NamedTuple):
@@ -142,6 +143,7 @@ class Replica(NamedTuple):
     kinds: Mapping[str, str]
     rank: int
     size: int
+    hosts: tuple[str, ...] = ()  # the machine of each rank; empty if that is not known
 
 
 class Strategy(Described, ABC):

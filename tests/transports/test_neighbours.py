@@ -98,7 +98,7 @@ def test_neighbours_who_do_not_say_the_same_are_told_apart() -> None:
         return together([(graph.row(rank), once())])
 
     talks = [says(rank, Quantize(8) if rank == 2 else Identity()) for rank in range(4)]
-    with pytest.raises(LockStepError, match=r"rank 1 says .*Identity.* to rank 2, which expects .*Quantize"):
+    with pytest.raises(LockStepError, match=r"rank 2 says .*Quantize.* to rank 1, which expects .*Identity"):
         Simulated(4).run(talks)
 
 

@@ -2,6 +2,7 @@
 
 from .exponential import Exponential
 from .graph import Graph
+from .groups import ByHost, Grouping, Groups, GroupsOf, Together, group_of, part_of, within
 from .kind import Topology
 from .own import Edges, Weights, edges_left
 from .random import ErdosRenyi, RandomRegular
@@ -9,18 +10,26 @@ from .regular import Complete, Hypercube, Ring, Star, Torus
 from .world import world
 
 __all__ = [
+    "ByHost",
     "Complete",
     "Edges",
     "ErdosRenyi",
     "Exponential",
     "Graph",
+    "Grouping",
+    "Groups",
+    "GroupsOf",
     "Hypercube",
     "RandomRegular",
     "Ring",
     "Star",
+    "Together",
     "Topology",
     "Torus",
     "Weights",
     "edges_left",
+    "group_of",
+    "part_of",
+    "within",
     "world",
 ]

@@ -4,8 +4,8 @@ A round yields posts (buffers for each rank, and what is expected back) and a tr
 transport, real or simulated, groups, seals, decodes, sums and counts with the same lines.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Generator
+from collections import Counter, defaultdict
+from collections.abc import Collection, Generator, Iterable
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ class Post(NamedTuple):
     incoming: dict[int, int]
     into: dict[int, Tensor]  # where to put what comes from a rank, for those that have a place already
     about: "tuple[Said, ...]" = ()  # the messages of this round; a transport that sees all ranks can compare them
+    among: tuple[int, ...] = ()  # the ranks that take part in this round
 
 
 class Said(NamedTuple):
@@ -40,12 +41,13 @@ class Said(NamedTuple):
 
 Posts = Generator[Post, dict[int, Tensor], Any]
 Shared = dict[Any, Tensor]  # what all ranks compute alike in a round; a simulation computes it once
+Place = tuple[tuple[int, ...], int]  # the ranks that take part in a round, and how many rounds they had before it
 
 
-def rounds(talk: Talk, rank: int, size: int, meter: Meter, shared: defaultdict[int, Shared]) -> Posts:
+def rounds(talk: Talk, rank: int, size: int, meter: Meter, shared: defaultdict[Place, Shared]) -> Posts:
     """Hold a talk, round by round; returns its outcome."""
     replies: Any = None
-    count = 0
+    counts: Counter[tuple[int, ...]] = Counter()
     while True:
         start = perf_counter()
         try:
@@ -55,23 +57,31 @@ def rounds(talk: Talk, rank: int, size: int, meter: Meter, shared: defaultdict[i
             return end.value
         meter.encode_seconds += perf_counter() - start
         meter.rounds += 1
-        replies = yield from _Round(envelopes, rank, size, meter, shared[count]).hold()
-        count += 1
-        shared.pop(count - 2, None)  # no rank is more than a round behind
+        among = _among(envelopes, rank, size)
+        replies = yield from _Round(envelopes, among, rank, meter, shared[among, counts[among]]).hold()
+        counts[among] += 1
+        shared.pop((among, counts[among] - 2), None)  # no rank is more than a round behind
 
 
 class _Round:
-    def __init__(self, envelopes: list[Envelope], rank: int, size: int, meter: Meter, shared: Shared) -> None:
+    """Its ranks are numbered from 0, whatever their numbers are among all."""
+
+    def __init__(
+        self, envelopes: list[Envelope], among: tuple[int, ...], name: int, meter: Meter, shared: Shared
+    ) -> None:
+        rank, size = among.index(name), len(among)
         for envelope in envelopes:
             _check(envelope, rank, size)
-        self.envelopes, self.rank, self.meter, self.shared = envelopes, rank, meter, shared
+        self.envelopes, self.among, self.rank, self.meter, self.shared = envelopes, among, rank, meter, shared
         self.others = [r for r in range(size) if r != rank]
         self.sealed = [Sealed(i, e, rank, size) for i, e in enumerate(envelopes) if not _is_summed(e, size)]
         linear = [(i, e) for i, e in enumerate(envelopes) if _is_summed(e, size)]
         self.summed = Summed.grouped(linear, rank, size)
         by_index = {message.index: message for message in self.sealed}
         self.about = tuple(
-            Said(e, by_index[i].listeners, by_index[i].speakers) if i in by_index else Said(e, self.others, self.others)
+            Said(e, self._names(by_index[i].listeners), self._names(by_index[i].speakers))
+            if i in by_index
+            else Said(e, self._names(self.others), self._names(self.others))
             for i, e in enumerate(envelopes)
         )
 
@@ -156,10 +166,29 @@ class _Round:
     def _post(
         self, outgoing: dict[int, Tensor], incoming: dict[int, int], into: dict[int, Tensor] | None = None
     ) -> Generator[Post, dict[int, Tensor], dict[int, Tensor]]:
-        outgoing = {r: buffer for r, buffer in outgoing.items() if buffer.numel()}
-        incoming = {r: nbytes for r, nbytes in incoming.items() if nbytes}
+        name = self.among
+        outgoing = {name[r]: buffer for r, buffer in outgoing.items() if buffer.numel()}
+        incoming = {name[r]: nbytes for r, nbytes in incoming.items() if nbytes}
+        into = {name[r]: buffer for r, buffer in (into or {}).items()}
         self.meter.count_carried({r: buffer.nbytes for r, buffer in outgoing.items()}, incoming)
-        return (yield Post(outgoing, incoming, into or {}, self.about))
+        heard = yield Post(outgoing, incoming, into, self.about, name)
+        return {name.index(r): buffer for r, buffer in heard.items()}
+
+    def _names(self, ranks: Iterable[int]) -> tuple[int, ...]:
+        return tuple(self.among[r] for r in ranks)
+
+
+def _among(envelopes: list[Envelope], rank: int, size: int) -> tuple[int, ...]:
+    """The ranks that take part in a round."""
+    found = {envelope.peers.within for envelope in envelopes} or {None}
+    if len(found) > 1:
+        raise ValueError(f"a round is held among the same ranks, not among {' and '.join(map(str, found))}")
+    among = found.pop()
+    if among is None:
+        return tuple(range(size))
+    if rank not in among or not all(a < b for a, b in zip([-1, *among], [*among, size], strict=True)):
+        raise ValueError(f"rank {rank} of {size} cannot speak among ranks {among}: with itself, each once and in order")
+    return among
 
 
 def _is_summed(envelope: Envelope, size: int) -> bool:

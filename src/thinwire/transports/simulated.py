@@ -1,15 +1,15 @@
 """All ranks in one process, round by round."""
 
-from collections import defaultdict
-from collections.abc import Sequence
-from itertools import permutations, zip_longest
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..core import Peers, Talk
-from .exchange import Post, Posts, Said, Shared, rounds
+from .exchange import Place, Post, Said, Shared, rounds
 from .meter import Meter
 
 
@@ -30,55 +30,96 @@ class Simulated:
         """Hold all talks to their end; returns their outcomes, by rank."""
         if len(talks) != self.size:
             raise ValueError(f"{len(talks)} talks were given for {self.size} ranks")
-        shared: defaultdict[int, Shared] = defaultdict(dict)
+        shared: defaultdict[Place, Shared] = defaultdict(dict)
         ranks = [rounds(talk, r, self.size, self.meters[r], shared) for r, talk in enumerate(talks)]
-        heard: list[dict[int, Tensor] | None] = [None] * self.size
-        while True:
-            posts: dict[int, Post] = {}
-            outcomes: dict[int, Any] = {}
-            for rank, step in enumerate(ranks):
-                _advance(step, heard[rank], rank, posts, outcomes)
-            if not posts:
-                return [outcomes[rank] for rank in range(self.size)]
-            _check(posts, outcomes)
-            # Copies, as a wire makes them: who has spoken may go on, and change what it said in place.
-            carried = {id(said): said.clone() for post in posts.values() for said in post.outgoing.values()}
-            heard = [
-                {r: carried[id(posts[r].outgoing[rank])] for r in posts[rank].incoming} for rank in range(self.size)
-            ]
+        office, outcomes = _PostOffice(), {}
+        heard: dict[int, dict[int, Tensor] | None] = dict.fromkeys(range(self.size))
+        while heard:
+            for rank, delivered in heard.items():
+                try:
+                    office.take(rank, ranks[rank].send(delivered))  # type: ignore[arg-type]  # None starts it
+                except StopIteration as end:
+                    outcomes[rank] = end.value
+            heard = office.deliver()  # type: ignore[assignment]  # None is for the start
+        office.check_empty(outcomes)
+        return [outcomes[rank] for rank in range(self.size)]
 
 
-def _advance(
-    step: Posts, heard: dict[int, Tensor] | None, rank: int, posts: dict[int, Post], outcomes: dict[int, Any]
-) -> None:
-    try:
-        posts[rank] = step.send(heard)  # type: ignore[arg-type]  # None starts it
-    except StopIteration as end:
-        outcomes[rank] = end.value
+class _Letter(NamedTuple):
+    buffer: Tensor
+    post: Post
 
 
-def _check(posts: dict[int, Post], outcomes: dict[int, Any]) -> None:
-    if outcomes:
-        silent, speaking = min(outcomes), min(posts)
-        raise LockStepError(
-            f"rank {silent} has nothing more to say, while rank {speaking} says "
-            f"{next((str(_About.of(said)) for said in posts[speaking].about), 'nothing')}"
-        )
-    about = {rank: [_About.of(said) for said in post.about] for rank, post in posts.items()}
-    size = len(posts)
-    if all(said.peers is not None and len(said.peers.weights) == size for told in about.values() for said in told):
-        for rank, told in about.items():
-            _compare(told, about[0], f"rank {rank} says {{}} where rank 0 says {{}}")
-    else:
-        for rank, other in permutations(posts, 2):
-            told = [a for a, said in zip(about[rank], posts[rank].about, strict=True) if other in said.tells]
-            expected = [a for a, said in zip(about[other], posts[other].about, strict=True) if rank in said.hears]
-            _compare(told, expected, f"rank {rank} says {{}} to rank {other}, which expects {{}}")
-    for rank, post in posts.items():
+class _PostOffice:
+    """Has what ranks sent, in order, until whom it is for asks for it; and sees to it that both mean the same."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, Post] = {}
+        self.letters: defaultdict[tuple[int, int], deque[_Letter]] = defaultdict(deque)  # by sender and listener
+        self.said: dict[tuple[tuple[int, ...], int], tuple[int, tuple[_About, ...]]] = {}  # where, who first, what
+        self.counts: Counter[tuple[int, tuple[int, ...]]] = Counter()
+
+    def take(self, rank: int, post: Post) -> None:
+        self._compare_with_first(rank, post)
+        # Copies, as a wire makes them: who has spoken may go on, and change what it said in place.
+        copies = {id(said): said.clone() for said in post.outgoing.values()}
+        for listener, said in post.outgoing.items():
+            self.letters[rank, listener].append(_Letter(copies[id(said)], post))
+        self.waiting[rank] = post
+
+    def deliver(self) -> dict[int, dict[int, Tensor]]:
+        """To all for whom everything is here that they wait for."""
+        ready = [rank for rank, post in self.waiting.items() if all(self.letters[r, rank] for r in post.incoming)]
+        return {rank: self._delivered(rank, self.waiting.pop(rank)) for rank in ready}
+
+    def _delivered(self, rank: int, post: Post) -> dict[int, Tensor]:
+        heard = {}
         for other, nbytes in post.incoming.items():
-            sent = posts[other].outgoing[rank].nbytes if rank in posts[other].outgoing else 0
-            if sent != nbytes:
-                raise LockStepError(f"rank {other} sends {sent} bytes to rank {rank}, which expects {nbytes}")
+            letter = self.letters[other, rank].popleft()
+            _compare(
+                [_About.of(said) for said in _of_some(letter.post) if rank in said.tells],
+                [_About.of(said) for said in _of_some(post) if other in said.hears],
+                f"rank {other} says {{}} to rank {rank}, which expects {{}}",
+            )
+            if letter.buffer.nbytes != nbytes:
+                raise LockStepError(
+                    f"rank {other} sends {letter.buffer.nbytes} bytes to rank {rank}, which expects {nbytes}"
+                )
+            heard[other] = letter.buffer
+        return heard
+
+    def _compare_with_first(self, rank: int, post: Post) -> None:
+        """What all ranks say alike is compared at once, even where none of it travels from one to the other."""
+        alike = tuple(_About.of(said) for said in post.about if _is_of_all(said, post))
+        where = (post.among, self.counts[rank, post.among])
+        self.counts[rank, post.among] += 1
+        first, theirs = self.said.setdefault(where, (rank, alike))
+        _compare(alike, theirs, f"rank {rank} says {{}} where rank {first} says {{}}")
+
+    def check_empty(self, outcomes: Mapping[int, Any]) -> None:
+        """All that was said has been heard, and nobody waits for anything."""
+        for (rank, other), letters in self.letters.items():
+            if letters and other in outcomes:
+                raise LockStepError(_silent(other, rank, letters[0].post))
+        for rank, post in self.waiting.items():
+            missing = min(r for r in post.incoming if not self.letters[r, rank])
+            if missing in outcomes:
+                raise LockStepError(_silent(missing, rank, post))
+            raise LockStepError(f"rank {rank} waits for rank {missing}, which waits for others")
+
+
+def _is_of_all(said: Said, post: Post) -> bool:
+    peers = said.envelope.peers
+    return peers.listeners is None and len(peers.weights) == len(post.among)
+
+
+def _of_some(post: Post) -> list[Said]:
+    return [said for said in post.about if not _is_of_all(said, post)]
+
+
+def _silent(rank: int, other: int, post: Post) -> str:
+    said = next((str(_About.of(said)) for said in post.about), "nothing")
+    return f"rank {rank} has nothing more to say, while rank {other} says {said}"
 
 
 class _About(NamedTuple):
@@ -109,7 +150,7 @@ class _About(NamedTuple):
         return f"{said}{weights and ' weighing ' + weights} on {self.topic!r}"
 
 
-def _compare(told: list[_About], expected: list[_About], problem: str) -> None:
+def _compare(told: Sequence[_About], expected: Sequence[_About], problem: str) -> None:
     if told != expected:
         here, there = next((a, b) for a, b in zip_longest(told, expected) if a != b)
         raise LockStepError(problem.format(here or "nothing", there or "nothing"))

@@ -1,0 +1,84 @@
+"""Some of the ranks, as a world of their own."""
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from ..core import Envelope, Replica, Reply, Talk
+from ..described import Described
+
+Groups = tuple[tuple[int, ...], ...]  # of ranks, in order
+
+
+class Grouping(Described, ABC):
+    """A way to put ranks in groups."""
+
+    @abstractmethod
+    def of(self, size: int, hosts: tuple[str, ...] = ()) -> Groups:
+        """The groups of so many ranks on these machines; ValueError if there is no way to make them."""
+
+
+@dataclass(frozen=True, repr=False)
+class Together(Grouping):
+    """All ranks in one group."""
+
+    def of(self, size: int, hosts: tuple[str, ...] = ()) -> Groups:
+        return (tuple(range(size)),)
+
+
+@dataclass(frozen=True, repr=False)
+class GroupsOf(Grouping):
+    """So many ranks in a group, one after the other."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.size, int) and self.size >= 1):
+            raise ValueError(f"GroupsOf takes 1 rank or more, not {self.size!r}")
+
+    def of(self, size: int, hosts: tuple[str, ...] = ()) -> Groups:
+        if size % self.size:
+            raise ValueError(f"{size} ranks cannot be put in {self!r}: {size % self.size} would be left over")
+        return tuple(tuple(range(first, first + self.size)) for first in range(0, size, self.size))
+
+
+@dataclass(frozen=True, repr=False)
+class ByHost(Grouping):
+    """The ranks of a machine are a group."""
+
+    def of(self, size: int, hosts: tuple[str, ...] = ()) -> Groups:
+        if len(hosts) != size:
+            raise ValueError("it is not known on which machines the ranks are: use GroupsOf(...) in place of ByHost()")
+        found: dict[str, list[int]] = defaultdict(list)
+        for rank, host in enumerate(hosts):
+            found[host].append(rank)
+        return tuple(map(tuple, found.values()))
+
+
+def group_of(groups: Groups, rank: int) -> tuple[int, ...]:
+    return next(ranks for ranks in groups if rank in ranks)
+
+
+def part_of(replica: Replica, ranks: tuple[int, ...]) -> Replica:
+    """A replica, as it is numbered in a world of its own."""
+    hosts = tuple(replica.hosts[rank] for rank in ranks) if replica.hosts else ()
+    return replica._replace(rank=ranks.index(replica.rank), size=len(ranks), hosts=hosts)
+
+
+def within(ranks: tuple[int, ...], talk: Talk) -> Talk:
+    """Hold a talk in a world of its own: some of the ranks, which it numbers from 0."""
+    replies: list[Reply[Tensor]] | None = None
+    while True:
+        try:
+            envelopes = talk.send(replies)  # type: ignore[arg-type]  # None starts it
+        except StopIteration as end:
+            return end.value
+        replies = yield [_within(ranks, envelope) for envelope in envelopes]
+
+
+def _within(ranks: tuple[int, ...], envelope: Envelope) -> Envelope:
+    peers, message = envelope
+    named = ranks if peers.within is None else tuple(ranks[rank] for rank in peers.within)
+    return Envelope(replace(peers, within=named), message)
