@@ -58,10 +58,10 @@ LAYERS: dict[str, set[str]] = {
     },
     "rehearsal": {"core", "outcome", "nonfinite", "strategies", "transports"},
     "hooks": {"core", "strategies", "session"},
-    "averaging": {"session"},
+    "averaging": {"core", "strategies", "methods", "session"},
+    "handle": {"averaging", "methods", "session", "strategies", "transports"},
     "attach": {
         "described",
-        "averaging",
         "core",
         "transports",
         "reducers",
@@ -71,6 +71,7 @@ LAYERS: dict[str, set[str]] = {
         "nonfinite",
         "session",
         "hooks",
+        "handle",
     },
     "__init__": {
         "version",
@@ -88,6 +89,7 @@ LAYERS: dict[str, set[str]] = {
         "methods",
         "nonfinite",
         "rehearsal",
+        "handle",
         "attach",
     },
     "lab": {"__init__"},

@@ -1,7 +1,7 @@
 """thinwire: communication-efficient distributed training for PyTorch."""
 
 from . import laws, methods
-from .attach import Handle, attach, check_momentum
+from .attach import attach, check_momentum
 from .codecs import (
     BinMarks,
     Cast,
@@ -31,6 +31,7 @@ from .core import (
     Strategy,
     together,
 )
+from .handle import Handle
 from .lazy import Lazy, dense
 from .methods import gathered, settled, sharded, strategy_of
 from .nonfinite import NonFiniteError
@@ -52,17 +53,34 @@ from .reducers import (
 )
 from .rehearsal import Rehearsal
 from .replica import replica_of
-from .strategies import DataParallel, EdgeGossip, Gossip, Layer, Neighbours, Push, Unit
+from .strategies import (
+    DataParallel,
+    EdgeGossip,
+    Elastic,
+    Gossip,
+    Independent,
+    Layer,
+    Leader,
+    LocalSteps,
+    Neighbours,
+    Nested,
+    OuterSGD,
+    Push,
+    Unit,
+)
 from .topologies import (
+    ByHost,
     Complete,
     Edges,
     ErdosRenyi,
     Exponential,
     Graph,
+    GroupsOf,
     Hypercube,
     RandomRegular,
     Ring,
     Star,
+    Together,
     Topology,
     Torus,
     Weights,
@@ -77,6 +95,7 @@ __all__ = [
     "After",
     "Average",
     "BinMarks",
+    "ByHost",
     "Cast",
     "Chain",
     "Choose",
@@ -87,6 +106,7 @@ __all__ = [
     "Difference",
     "EdgeGossip",
     "Edges",
+    "Elastic",
     "Entropy",
     "ErdosRenyi",
     "Exponential",
@@ -94,14 +114,18 @@ __all__ = [
     "GenNorm",
     "Gossip",
     "Graph",
+    "GroupsOf",
     "Handle",
     "Histogram",
     "Huffman",
     "Hypercube",
     "Identity",
+    "Independent",
     "Laplace",
     "Layer",
     "Lazy",
+    "Leader",
+    "LocalSteps",
     "LockStepError",
     "Marks",
     "Matched",
@@ -110,10 +134,12 @@ __all__ = [
     "MiniFloat",
     "Momentum",
     "Neighbours",
+    "Nested",
     "NonFiniteError",
     "Nonzero",
     "Normal",
     "NotationError",
+    "OuterSGD",
     "Parameter",
     "PayloadError",
     "PeerLostError",
@@ -137,6 +163,7 @@ __all__ = [
     "Star",
     "Strategy",
     "Ternary",
+    "Together",
     "TopK",
     "Topology",
     "Torus",

@@ -1,7 +1,8 @@
 """The one line that people add to their scripts."""
 
 import warnings
-from collections.abc import Callable
+from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import torch
@@ -9,66 +10,19 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from .averaging import averaged
 from .core import Codec, Reducer, Replica, Strategy
 from .described import parts_of
+from .handle import Handle
 from .hooks import Buckets, Updates, is_attached
 from .methods import notation_of, strategy_of
 from .nonfinite import check_on_nonfinite
 from .reducers import Average, Choose, Momentum, PowerIteration, PowerSGD, Server
 from .replica import parameters_of, replica_of
 from .session import Session, check_on_peer_loss
-from .strategies import DataParallel, Layer, Neighbours
-from .transports import BucketHook, Collectives, Meter
+from .strategies import DataParallel
+from .transports import BucketHook, Collectives
 
 A_MINUTE = 60.0  # to tell each other that something is wrong
-
-
-class Handle:
-    """A method at work: what it costs, what it remembers, and how to stop it."""
-
-    def __init__(self, session: Session, model: nn.Module, detach: Callable[[], None]) -> None:
-        self._session, self._model, self._detach = session, model, detach
-        self.meter: Meter = session.meter
-
-    def __repr__(self) -> str:
-        return f"<thinwire {self.method} on rank {self._session.transport.rank} of {self._session.transport.size}>"
-
-    @property
-    def method(self) -> str:
-        """The notation of what is attached: without lost ranks, its graph may be another."""
-        return notation_of(self._session.strategy)
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """Those who are still here, by the numbers they began with."""
-        return self._session.transport.names
-
-    def average(self) -> nn.Module:
-        """A copy of the model with the mean of all ranks' parameters and buffers, for evaluating or saving.
-
-        All ranks call it together, and all get the same. What is on its way is finished first; training goes on as if
-        nothing had been asked. `meter.consensus` tells how far replicas were from that mean.
-        """
-        return averaged(self._session, self._model)
-
-    def layers(self) -> dict[str, Layer]:
-        """What this rank has said of each layer so far, and how much it has not. Computed when asked for."""
-        return self._session.layers()
-
-    def state_dict(self) -> dict[str, Any]:
-        """What this rank remembers, as plain tensors and numbers. Each rank saves its own."""
-        return self._session.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave this rank."""
-        self._session.load_state_dict(state)
-
-    def detach(self) -> None:
-        """Stop: from now on the model trains as if thinwire had never been attached."""
-        detach, self._detach = self._detach, lambda: None
-        detach()
-        self._session.close()
 
 
 def attach(
@@ -85,7 +39,7 @@ def attach(
 
     A DDP model needs nothing else: its gradient averaging is replaced. For a plain module, give its optimizer: the
     parameters of rank 0 are copied to all ranks now, and what there is to exchange is, as each `optimizer.step()`
-    begins or ends. Methods in which replicas speak with neighbours take plain modules only.
+    begins or ends. Methods in which replicas take steps of their own take plain modules only.
 
     `method` is a codec, reducer or strategy, its notation, or a short name (`thinwire methods` lists them).
     `on_nonfinite` says what to do when any rank's gradient holds NaN or infinity: "raise" on all ranks; "skip", which
@@ -115,12 +69,13 @@ def attach(
     except ValueError as error:
         problem = error
     transport = _transport(model, group if ddp is None else ddp.process_group, patience, problem)
+    hosts = _hosts(transport)
     if problem is None:
-        problem = _misplaced(strategy, transport.size)
+        problem = _misplaced(strategy, transport.size, hosts)
     _raise_everywhere(transport, problem)
 
     _warn_of_unlike_machines(transport, strategy)
-    replica = replica._replace(rank=transport.rank, size=transport.size)
+    replica = replica._replace(rank=transport.rank, size=transport.size, hosts=hosts)
     copied = [*model.parameters(), *model.buffers()] if ddp is None else []
     session = Session(replica, strategy, transport, on_nonfinite, on_peer_loss, copied)
     if ddp is not None:
@@ -177,13 +132,19 @@ def _transport(model: nn.Module, group: Any, patience: float | None, problem: Va
         raise problem or error from None
 
 
-def _misplaced(strategy: Strategy, ranks: int) -> ValueError | None:
+def _hosts(transport: Collectives) -> tuple[str, ...]:
+    """The machine of each rank: where network namespaces differ, machines do."""
+    namespace = Path("/proc/self/ns/net")
+    here = f"{gethostname()} {namespace.readlink() if namespace.is_symlink() else ''}"
+    return tuple(told.decode().strip() for told in transport.gather(here.encode()))
+
+
+def _misplaced(strategy: Strategy, ranks: int, hosts: tuple[str, ...]) -> ValueError | None:
     """What does not go with so many ranks."""
-    if isinstance(strategy, Neighbours):
-        try:
-            strategy.graph(ranks)
-        except ValueError as error:
-            return error
+    try:
+        strategy.check(ranks, hosts)
+    except ValueError as error:
+        return error
     for part in parts_of(strategy):
         if isinstance(part, Server) and part.at >= ranks:
             return ValueError(f"{part!r} is at rank {part.at}, but there are only {ranks} ranks")

@@ -143,11 +143,15 @@ class Replica(NamedTuple):
     kinds: Mapping[str, str]
     rank: int
     size: int
-    hosts: tuple[str, ...] = ()  # the machine of each rank; empty if that is not known
+    hosts: tuple[str, ...] = ()  # the machine of each rank; empty: all are on one
+    loss: float | None = None  # of this step, if it was told
 
 
 class Strategy(Described, ABC):
     """Decides what replicas talk about around every optimizer step."""
+
+    def check(self, size: int, hosts: tuple[str, ...] = ()) -> None:
+        """ValueError if it does not go with so many ranks on these machines."""
 
     @abstractmethod
     def init(self, replica: Replica) -> State: ...

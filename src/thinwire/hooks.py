@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from .core import Talk
 from .session import Session
-from .strategies import DataParallel, Neighbours, Unit
+from .strategies import DataParallel, Unit
 
 
 class Step:
@@ -165,8 +165,8 @@ class Updates:
         self._check_unchanged(optimizer)
         session.begin_step()
         session.count(sum(p.nbytes for p in session.replica.parameters.values()))
-        if isinstance(session.strategy, Neighbours):
-            session.check_gradients()
+        session.check_loss()
+        session.check_gradients()
         self._hold(lambda: session.strategy.before_update(session.replica, session.state))
 
     def _check_unchanged(self, optimizer: Optimizer) -> None:
@@ -193,7 +193,7 @@ class Updates:
         def hold() -> None:
             session.hold(make, lambda name: parameters[name].grad)
 
-        if session.overlapped:
+        if session.quiet:
             hold()  # the queue is busy with what is on its way
         else:
             session.worker.submit(hold).result()

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .codecs import Cast, Chain, Entropy, Identity, MiniFloat, Quantize, RandomK, Sign, Ternary, TopK
 from .coding import GenNorm, Huffman
@@ -23,7 +23,7 @@ from .reducers import (
     When,
     forms,
 )
-from .strategies import DataParallel, EdgeGossip, Gossip, Push
+from .strategies import DataParallel, EdgeGossip, Elastic, Gossip, Leader, LocalSteps, OuterSGD, Push
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,31 @@ METHODS: dict[str, Method] = {
             Push(overlap=1),
             "As sgp, while the next step is computed: overlapped SGP. When computing takes about as long as sending.",
         ),
+        Method(
+            "local",
+            LocalSteps(Identity(), every=10),
+            "Ten steps on one's own, then the mean: local SGD. A tenth of the bytes and of the round trips.",
+        ),
+        Method(
+            "diloco",
+            LocalSteps(Identity(), every=50, outer=OuterSGD(0.7, momentum=0.9, nesterov=True)),
+            "Fifty steps on one's own, then a Nesterov step along their mean: DiLoCo. For Adam over long distances.",
+        ),
+        Method(
+            "sparseloco",
+            LocalSteps(Feedback(Chain(TopK(0.02), Quantize(4)), decay=0.95), every=30),
+            "Thirty steps on one's own, then the largest 2 % of them in 4 bits: SparseLoCo. For the thinnest links.",
+        ),
+        Method(
+            "easgd",
+            Elastic(),
+            "Sixteen steps on one's own, then some of the way to a common centre: EASGD. The baseline of lsgd.",
+        ),
+        Method(
+            "lsgd",
+            Leader(),
+            "As easgd, towards whichever replica has the lowest loss: Leader SGD. Only that one speaks.",
+        ),
     )
 }
 
@@ -164,12 +189,14 @@ def gathered(method: Said) -> Codec | Reducer | Strategy:
 
 def _with_all(rewritten: Callable[[Built], Built], method: Built) -> Built:
     """Only those who speak with all have other forms of that."""
-    return method if isinstance(method, Strategy) and not isinstance(method, DataParallel) else rewritten(method)
+    with_all = not isinstance(method, Strategy) or isinstance(method, DataParallel | LocalSteps)
+    return rewritten(method) if with_all else method
 
 
 def settled(method: Said) -> Codec | Reducer | Strategy:
     """What a method becomes after its warm-up steps."""
-    return forms.settled(_built(method))
+    built = forms.settled(_built(method))
+    return replace(built, after=0) if isinstance(built, LocalSteps) else built
 
 
 def notation_of(strategy: Strategy) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 from .core import Replica, Strategy, Talk
 from .nonfinite import NonFiniteError, problem_of
 from .outcome import Lost
-from .strategies import Consensus, DataParallel, Layer, Neighbours, Overlapping, consensus, overlap_of
+from .strategies import Consensus, DataParallel, Independent, Layer, Overlapping, consensus
 from .transports import Meter, Simulated
 
 
@@ -28,7 +28,12 @@ class Rehearsal:
         self._under_way: tuple[list[Any], Simulated] | None = None
 
     @torch.no_grad()
-    def before_update(self) -> None:
+    def before_update(self, losses: Sequence[float] | None = None) -> None:
+        """All have gradients; and losses, for strategies that choose by them."""
+        if losses is not None:
+            self.replicas = [r._replace(loss=float(loss)) for r, loss in zip(self.replicas, losses, strict=True)]
+        if isinstance(self.strategy, Independent) and self.strategy.needs_loss and self.replicas[0].loss is None:
+            raise ValueError(f"{self.strategy!r} needs to know the losses: before_update(losses)")
         for meter, replica in zip(self.meters, self.replicas, strict=True):
             meter.count_dense(sum(p.nbytes for p in replica.parameters.values()), len(self.replicas))
         if isinstance(self.strategy, DataParallel):
@@ -41,10 +46,13 @@ class Rehearsal:
         self._hold([self.strategy.after_update(r, s) for r, s in self._ranks()])
         for meter in self.meters:
             meter.steps += 1
-        overlap = overlap_of(self.strategy)
-        if overlap and self.meters[0].steps % overlap == 0:
-            self.land()
-            self._launch()
+        self.replicas = [replica._replace(loss=None) for replica in self.replicas]
+        strategy, steps = self.strategy, self.meters[0].steps
+        if isinstance(strategy, Overlapping):
+            if strategy.lands(steps):
+                self.land()
+            if strategy.launches(steps):
+                self._launch(strategy)
 
     @torch.no_grad()
     def land(self) -> None:
@@ -52,7 +60,8 @@ class Rehearsal:
         under_way, self._under_way = self._under_way, None
         if under_way is None:
             return
-        strategy, (arrived, aside) = self._overlapping(), under_way
+        strategy, (arrived, aside) = self.strategy, under_way
+        assert isinstance(strategy, Overlapping), "others have nothing on its way"
         for meter, counted in zip(self.meters, aside.meters, strict=True):
             meter.add(counted)
         landed = [strategy.land(r, s, what) for (r, s), what in zip(self._ranks(), arrived, strict=True)]
@@ -64,7 +73,7 @@ class Rehearsal:
         """The mean of all replicas (and of buffers), which all ranks hear alike, and how far they are from it."""
         self.land()
         strategy, size = self.strategy, len(self.replicas)
-        weighs = strategy.weight_of if isinstance(strategy, Neighbours) else lambda state: 1.0
+        weighs = strategy.weight_of if isinstance(strategy, Independent) else lambda state: 1.0
         there = buffers or [{} for _ in self.replicas]
         aside = Simulated(size)
         talks = [consensus(r.parameters, b, weighs(s), size) for (r, s), b in zip(self._ranks(), there, strict=True)]
@@ -76,7 +85,7 @@ class Rehearsal:
 
     def layers(self, rank: int = 0) -> dict[str, Layer]:
         """What a rank has said of each layer, and how much it has not."""
-        if not isinstance(self.strategy, DataParallel | Neighbours):
+        if not isinstance(self.strategy, DataParallel | Independent):
             return {}
         meter = self.meters[rank]
         return self.strategy.layers(self.replicas[rank], self.states[rank], meter.dense_bytes, meter.said)
@@ -92,8 +101,7 @@ class Rehearsal:
         ]
         self._hold([strategy.exchange(units, g, size, s) for g, s in zip(gradients, self.states, strict=True)])
 
-    def _launch(self) -> None:
-        strategy = self._overlapping()
+    def _launch(self, strategy: Overlapping) -> None:
         launched = [strategy.launch(r, s) for r, s in self._ranks()]
         self.states = [state for state, _ in launched]
         aside = Simulated(len(self.replicas))  # all is counted as it lands
@@ -106,10 +114,6 @@ class Rehearsal:
 
     def _ranks(self) -> list[tuple[Replica, Any]]:
         return list(zip(self.replicas, self.states, strict=True))
-
-    def _overlapping(self) -> Overlapping:
-        assert isinstance(self.strategy, Overlapping), "others have nothing on its way"
-        return self.strategy
 
 
 def _check(lost: Iterable[Lost]) -> None:

@@ -21,7 +21,13 @@ KINDS: tuple[tuple[str, tuple[type[nn.Module], ...]], ...] = (
 )
 
 
-def replica_of(module: nn.Module, only: Iterable[Tensor] | None = None, rank: int = 0, size: int = 1) -> Replica:
+def replica_of(
+    module: nn.Module,
+    only: Iterable[Tensor] | None = None,
+    rank: int = 0,
+    size: int = 1,
+    hosts: tuple[str, ...] = (),
+) -> Replica:
     """The parameters of a module that are trained (or those of them in `only`), by name, with their kinds of layer."""
     wanted = None if only is None else {id(p) for p in only}
     parameters: dict[str, Tensor] = {}
@@ -40,7 +46,7 @@ def replica_of(module: nn.Module, only: Iterable[Tensor] | None = None, rank: in
                 parameters[full], kinds[full] = p, _kind(layer, prefix, module)
     if not parameters:
         raise ValueError("the model has no parameter that requires a gradient: there is nothing to talk about")
-    return Replica(parameters, kinds, rank, size)
+    return Replica(parameters, kinds, rank, size, hosts)
 
 
 def parameters_of(replica: Replica) -> list[Parameter]:

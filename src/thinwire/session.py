@@ -2,7 +2,7 @@
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any
 
@@ -18,7 +18,13 @@ from .nonfinite import ADVICE, NonFiniteError, names_here, problem_of
 from .outcome import Lost, Outcome
 from .savings import Savings
 from .states import plain, restored
-from .strategies import Consensus, DataParallel, Layer, Neighbours, Overlapping, consensus, overlap_of
+from .strategies import (
+    DataParallel,
+    Independent,
+    Layer,
+    Neighbours,
+    Overlapping,
+)
 from .talks import ON_PEER_LOSS, Talks
 from .transports import Collectives, Decision, Meter, PeerLostError, Simulated, Worker, told_of
 from .version import __version__
@@ -57,7 +63,7 @@ class Session:
         self.worker = Worker()
         weakref.finalize(self, self.worker.stop)  # a model that is dropped takes its thread with it
         self.begin_step()
-        self.talks = Talks(transport, on_peer_loss, self._go_on if self._is_local() else None)
+        self.talks = Talks(transport, on_peer_loss, self._go_on if isinstance(strategy, Neighbours) else None)
         self._under_way: Future[Any] | None = None
         self._savings = Savings(strategy, replica, self.meter)
 
@@ -68,9 +74,9 @@ class Session:
     def hold(self, make: Callable[[], Talk], gradient_of: Callable[[str], Tensor | None]) -> None:
         """Hold a talk about these gradients to its end; it is made anew if some ranks are lost. Runs on the worker.
 
-        Where messages travel while replicas compute, nothing is said here, and it runs where it is called.
+        Where messages may travel while replicas compute, nothing is said here, and it runs where it is called.
         """
-        outcome: Outcome | None = self.transport.run(make()) if self.overlapped else self.talks.held(make, self.meter)
+        outcome: Outcome | None = self.transport.run(make()) if self.quiet else self.talks.held(make, self.meter)
         if outcome is None:
             return
         self.state = outcome.state
@@ -80,17 +86,19 @@ class Session:
             self.state = self._before_step
 
     @property
-    def overlapped(self) -> int:
-        """How many steps what was launched may take; 0 if nothing is."""
-        return overlap_of(self.strategy)
+    def quiet(self) -> bool:
+        """Whether nothing is said around this update."""
+        return isinstance(self.strategy, Overlapping) and self.strategy.quiet(self.meter.steps)
 
     def launch(self) -> None:
-        """Begin a talk that goes on while the replica computes, if it is time for one; the last one lands first."""
-        if not self.overlapped or self.meter.steps % self.overlapped:
+        """Land what is to be here by now, and begin a talk that goes on while the replica computes, if it is time."""
+        strategy = self.strategy
+        if not isinstance(strategy, Overlapping):
             return
-        self.land()
-        if self.talks.may_launch():
-            self.state, talk = self._overlapping().launch(self.replica, self.state)
+        if strategy.lands(self.meter.steps):
+            self.land()
+        if strategy.launches(self.meter.steps) and self.talks.may_launch():
+            self.state, talk = strategy.launch(self.replica, self.state)
             aside = Meter(names=self.meter.names)  # the thread counts at times of its own; all is counted as it lands
             self._under_way = self.worker.submit(lambda: (self.transport.run(talk, aside), aside))
 
@@ -108,36 +116,45 @@ class Session:
             return
         arrived, aside = landed
         self.meter.add(aside)
-        self.state, lost = self._overlapping().land(self.replica, self.state, arrived)
+        assert isinstance(self.strategy, Overlapping), "others have nothing on its way"
+        self.state, lost = self.strategy.land(self.replica, self.state, arrived)
         if lost:
             self._lose(lost, lambda name: None)
 
-    def consensus(self, buffers: Mapping[str, Tensor]) -> Consensus:
-        """The mean of all replicas, and of these buffers."""
+    def asked(self, talk: Callable[[int], Talk]) -> Any:
+        """What comes of a talk among all ranks that is no part of training."""
         self.worker.wait()
         self.land()
         aside = Meter()
-
-        def talk(size: int) -> Talk:
-            weight = self.strategy.weight_of(self.state) if isinstance(self.strategy, Neighbours) else 1.0
-            return consensus(self.replica.parameters, buffers, weight, size)
-
-        found: Consensus | None = self.worker.submit(
-            lambda: self.talks.held(lambda: talk(self.replica.size), aside)
-        ).result()
+        found = self.worker.submit(lambda: self.talks.held(lambda: talk(self.replica.size), aside)).result()
         if found is None:  # the others were here before some of them were lost
             warnings.warn(
-                "the others had their average before ranks were lost: this one is of this rank alone", stacklevel=4
+                "the others had their average before ranks were lost: this one is of this rank alone", stacklevel=5
             )
             with torch.no_grad():
                 (found,) = Simulated(1).run([talk(1)])
         self.meter.average_bytes += aside.link_bytes
-        self.meter.consensus = found.distance
         return found
+
+    def observe(self, loss: Tensor | float) -> None:
+        """Remember the loss of this step, if the strategy asks for it."""
+        if isinstance(self.strategy, Independent) and self.strategy.needs_loss:
+            self.replica = self.replica._replace(loss=float(loss.detach() if isinstance(loss, Tensor) else loss))
+
+    def check_loss(self) -> None:
+        strategy = self.strategy
+        if isinstance(strategy, Independent) and strategy.needs_loss and self.replica.loss is None:
+            problem = ValueError(
+                f"{notation_of(strategy)} needs to know the loss: call handle.loss(loss) before each optimizer.step()"
+            )
+            self.talks.leave(problem)
+            raise problem
 
     def check_gradients(self) -> None:
         """Where gradients stay each rank's own, one that is not finite is this rank's own affair."""
-        if self.on_nonfinite == "pass":
+        strategy = self.strategy
+        own = isinstance(strategy, Independent) and strategy.own_gradients(self.state)
+        if not own or self.on_nonfinite == "pass":
             return
         parameters = self.replica.parameters
         wrong = [name for name, p in parameters.items() if p.grad is not None and not is_finite(p.grad)]
@@ -150,11 +167,12 @@ class Session:
     def end_step(self) -> None:
         """Count the step, and say once if the method does not save anything."""
         self.meter.steps += 1
+        self.replica = self.replica._replace(loss=None)
         self._savings.end_step(self.strategy, self.transport.size)
 
     def layers(self) -> dict[str, Layer]:
         self.worker.wait()
-        if not isinstance(self.strategy, DataParallel | Neighbours):
+        if not isinstance(self.strategy, DataParallel | Independent):
             return {}
         return self.strategy.layers(self.replica, self.state, self.meter.dense_bytes, self.meter.said)
 
@@ -208,7 +226,8 @@ class Session:
         except ValueError as error:  # the same on all ranks
             raise PeerLostError(f"{told}; the other {left}, numbered anew, cannot go on: {error}") from None
         transport.regroup(decision)
-        self.replica = self.replica._replace(rank=transport.rank, size=transport.size)
+        hosts = tuple(self.replica.hosts[rank] for rank in decision.survivors)
+        self.replica = self.replica._replace(rank=transport.rank, size=transport.size, hosts=hosts)
         self.strategy = strategy
         self.state = transport.run(self.strategy.rejoin(self.replica)).state
         self._before_step, self._under_way = self.state, None
@@ -217,11 +236,7 @@ class Session:
 
     def _is_local(self) -> bool:
         """Whether replicas differ, and are each rank's own."""
-        return isinstance(self.strategy, Neighbours)
-
-    def _overlapping(self) -> Overlapping:
-        assert isinstance(self.strategy, Overlapping), "others have nothing on its way"
-        return self.strategy
+        return isinstance(self.strategy, Independent)
 
     def _described(self) -> list[str]:
         return [f"parameter {name}: {p.dtype} {tuple(p.shape)}" for name, p in self.replica.parameters.items()]

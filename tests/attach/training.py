@@ -11,12 +11,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Optimizer
 
 import thinwire
-from thinwire import DataParallel, strategy_of
+from thinwire import DataParallel, Neighbours, strategy_of
 from thinwire.methods import METHODS
 
 INPUTS, CLASSES = 20, 10
 NAMES = tuple(name for name in METHODS if isinstance(strategy_of(name), DataParallel))
-NEIGHBOURS = tuple(name for name in METHODS if name not in NAMES)
+NEIGHBOURS = tuple(name for name in METHODS if isinstance(strategy_of(name), Neighbours))
 VARYING = ("topk8", "adacomp", "dgc", "gennorm", "co3")  # in length, from step to step
 FIXED = tuple(name for name in NAMES if name not in VARYING)
 TINY_BUCKETS = 0.002  # in MB: the classifier below needs at least three of them
@@ -53,11 +53,18 @@ def sgd(model: nn.Module, lr: float = 0.1) -> SGD:
 
 
 def train(
-    model: nn.Module, optimizer: Optimizer, steps: Iterable[int], loss: Callable[[nn.Module, int], Tensor] = loss_of
+    model: nn.Module,
+    optimizer: Optimizer,
+    steps: Iterable[int],
+    loss: Callable[[nn.Module, int], Tensor] = loss_of,
+    handle: thinwire.Handle | None = None,
 ) -> None:
     for step in steps:
         optimizer.zero_grad()
-        loss(model, step).backward()
+        found = loss(model, step)
+        found.backward()
+        if handle is not None:
+            handle.loss(found)
         optimizer.step()
 
 

@@ -8,6 +8,7 @@ from thinwire import (
     After,
     Average,
     BinMarks,
+    ByHost,
     Cast,
     Chain,
     Choose,
@@ -17,23 +18,30 @@ from thinwire import (
     Difference,
     EdgeGossip,
     Edges,
+    Elastic,
     Entropy,
     ErdosRenyi,
     Exponential,
     Feedback,
     GenNorm,
     Gossip,
+    GroupsOf,
     Histogram,
     Huffman,
     Hypercube,
     Identity,
+    Independent,
     Laplace,
+    Leader,
+    LocalSteps,
     Marks,
     Matched,
     MiniFloat,
     Momentum,
     Neighbours,
+    Nested,
     Nonzero,
+    OuterSGD,
     Peers,
     PowerIteration,
     PowerSGD,
@@ -50,6 +58,7 @@ from thinwire import (
     Star,
     Strategy,
     Ternary,
+    Together,
     TopK,
     Topology,
     Torus,
@@ -185,6 +194,24 @@ NEIGHBOURS: tuple[Neighbours, ...] = (
     Push(topology=Ring(), overlap=2, fuse_below=0),
 )
 
+# Each can be made of 4 ranks, and meets at least every 4 steps.
+LOCAL: tuple[Independent, ...] = (
+    LocalSteps(Identity(), every=1),
+    LocalSteps(Cast("float16"), every=3, after=2),
+    LocalSteps(Identity(), every=4, delay=3),
+    LocalSteps(Quantize(8), every=2, outer=OuterSGD(0.7, momentum=0.9, nesterov=True), delay=2, after=1),
+    LocalSteps(Feedback(Chain(TopK(0.2), Quantize(4)), decay=0.95), every=2, fuse_below=0),
+    LocalSteps(Feedback(Sharded(Quantize(8), Quantize(8))), every=3, outer=OuterSGD(0.9, momentum=0.5)),
+    Nested(Identity(), Feedback(TopK(0.3)), GroupsOf(2)),
+    Nested(Cast("float16"), LocalSteps(Feedback(PowerSGD(1)), every=3, after=1), GroupsOf(2)),
+    Nested(LocalSteps(Identity(), every=2), LocalSteps(Entropy(), every=4), GroupsOf(2)),
+    Nested(DataParallel(Identity(), fuse_below=0), Identity()),
+    Elastic(every=2),
+    Elastic(Feedback(Sign()), every=3, rate=0.9, fuse_below=0),
+    Leader(every=2),
+    Leader(Quantize(8), every=4, groups=GroupsOf(2), local_every=2, window=3, stale_pull=0.1, fuse_below=0),
+)
+
 DATA_PARALLEL: tuple[DataParallel, ...] = (
     DataParallel(Average()),
     DataParallel(Cast("bfloat16")),
@@ -194,7 +221,7 @@ DATA_PARALLEL: tuple[DataParallel, ...] = (
     DataParallel(After(1, Feedback(Sign()))),
 )
 
-STRATEGIES: tuple[Strategy, ...] = (*DATA_PARALLEL, *NEIGHBOURS)
+STRATEGIES: tuple[Strategy, ...] = (*DATA_PARALLEL, *NEIGHBOURS, *LOCAL)
 
 # Each can be made of 4 ranks.
 TOPOLOGIES: tuple[Topology, ...] = (
@@ -216,6 +243,10 @@ TOPOLOGIES: tuple[Topology, ...] = (
 
 # What has a notation without being any of these.
 OTHERS = (
+    OuterSGD(0.7, momentum=0.9, nesterov=True),
+    Together(),
+    GroupsOf(4),
+    ByHost(),
     When(TopK(0.1), kinds=("conv", "dense"), names=("features.*",), min_dim=2, min_size=10, max_size=1000),
     When(Average(), kinds="norm"),
     Peers("world", ((0, 0.5), (1, 0.5))),

@@ -60,9 +60,7 @@ def make(jobs: list[Job], console: Console, quiet: bool = False) -> list[Run]:
 def check(jobs: list[Job]) -> None:
     """Raise ValueError for whatever would stop a job."""
     for method, ranks in dict.fromkeys((job.plan.method, job.plan.ranks) for job in jobs):
-        strategy = thinwire.strategy_of(method)
-        if isinstance(strategy, thinwire.Neighbours):
-            strategy.graph(ranks)
+        thinwire.strategy_of(method).check(ranks)
     for plan in {replace(job.plan, method="", seed=0): job.plan for job in jobs}.values():
         if plan.link is not None:
             links.Link.parse(plan.link)

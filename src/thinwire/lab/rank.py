@@ -88,6 +88,7 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
             pace.wait(clock.computed())
             with capture.at(step):
                 loss = learner.backward(model)
+            handle.loss(loss)
             if record.is_due(ahead=1):
                 clock.stop()  # on all ranks, each for itself: no rank waits for what another one looks at
                 record.layers.weigh(replica.parameters)

@@ -61,7 +61,7 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
             for step in range(1, task.steps + 1):
                 with capture.at(step):
                     losses, forth = crew.backward()
-                between.before_update()
+                between.before_update([float(loss) for loss in losses])
                 if record.is_due(ahead=1):
                     record.layers.weigh(replicas[0].parameters)
                 back = crew.update()

@@ -79,8 +79,8 @@ class Sizer:
     def measure(self, method: str | thinwire.Codec | thinwire.Reducer | thinwire.Strategy) -> dict[str, Size]:
         """What a method says in a step after its warm-up, by kind of layer."""
         strategy = thinwire.settled(thinwire.strategy_of(method))
-        if isinstance(strategy, thinwire.Neighbours):
-            return self._among_neighbours(strategy)
+        if isinstance(strategy, thinwire.Independent):
+            return self._of_independent(strategy)
         if not isinstance(strategy, thinwire.DataParallel):
             raise ValueError(f"{strategy!r} does not exchange anything in every step, so it has no size per step")
         kinds: dict[str, list[thinwire.Unit]] = defaultdict(list)
@@ -88,15 +88,17 @@ class Sizer:
             kinds[unit.kind(self.replica)].append(unit)
         return {kind: self._measure(strategy, units) for kind, units in kinds.items()}
 
-    def _among_neighbours(self, strategy: thinwire.Neighbours) -> dict[str, Size]:
-        """After a first step, before which replicas are alike and may have nothing to say."""
+    def _of_independent(self, strategy: thinwire.Independent) -> dict[str, Size]:
+        """After all has been said once: replicas are alike at first, and may have nothing to say."""
         replicas = [self._replica(rank) for rank in range(self.ranks)]
         between = thinwire.Rehearsal(strategy, replicas)
-        self._step(between)
+        steps = strategy.period * -(-self.steps // strategy.period)
+        for _ in range(strategy.period):
+            self._step(between)
         between.land()
         before = max(between.meters, key=lambda counted: counted.link_bytes).link_bytes
         said = [dict(meter.said) for meter in between.meters]
-        for _ in range(self.steps):
+        for _ in range(steps):
             self._step(between)
         between.land()
         rank, meter = max(enumerate(between.meters), key=lambda counted: counted[1].link_bytes)
@@ -110,7 +112,7 @@ class Sizer:
             names = [name for unit in units for name in unit.names]
             elements = sum(self.replica.parameters[name].numel() for name in names)
             nbytes = sum(payload.get(unit.key, 0) for unit in units)
-            sizes[kind] = Size(len(names), elements, 4 * elements, nbytes / self.steps, link * nbytes / self.steps)
+            sizes[kind] = Size(len(names), elements, 4 * elements, nbytes / steps, link * nbytes / steps)
         return sizes
 
     def _replica(self, rank: int) -> thinwire.Replica:

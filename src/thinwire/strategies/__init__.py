@@ -3,9 +3,15 @@
 from .consensus import Consensus, consensus
 from .data_parallel import DataParallel
 from .edge_gossip import EdgeGossip
+from .elastic import Elastic
 from .gossip import Gossip
+from .independent import Independent, Overlapping
 from .layer import Layer
-from .neighbours import Neighbours, Overlapping, overlap_of
+from .leader import Leader, leading
+from .local_steps import LocalSteps
+from .neighbours import Neighbours
+from .nested import Nested
+from .outer import OuterSGD
 from .push import Push
 from .units import Unit
 
@@ -13,12 +19,18 @@ __all__ = [
     "Consensus",
     "DataParallel",
     "EdgeGossip",
+    "Elastic",
     "Gossip",
+    "Independent",
     "Layer",
+    "Leader",
+    "LocalSteps",
     "Neighbours",
+    "Nested",
+    "OuterSGD",
     "Overlapping",
     "Push",
     "Unit",
     "consensus",
-    "overlap_of",
+    "leading",
 ]

@@ -12,8 +12,9 @@ from ..outcome import Lost, Outcome
 from ..precision import working
 from ..reducers import Average
 from ..topologies import Exponential, Graph, Topology
-from .neighbours import Overlapping, check_topology, graph_of
-from .units import Unit, check_fuse_below, not_finite, units_of, watched
+from .independent import Overlapping
+from .neighbours import Neighbours, check_topology, graph_of
+from .units import Unit, check_fuse_below, spoken, units_of
 
 
 class PushState(NamedTuple):
@@ -33,7 +34,7 @@ class Arrived(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Push(Overlapping):
+class Push(Neighbours, Overlapping):
     """Each replica takes a step of its own, and gives a share of itself away along one-way edges: SGP.
 
     The shares that a rank holds need not add up to one; a weight that travels along tells what they add up to, and
@@ -57,6 +58,19 @@ class Push(Overlapping):
     @property
     def lossless(self) -> bool:
         return self.codec == Identity()
+
+    @property
+    def period(self) -> int:
+        return max(1, self.overlap)
+
+    def quiet(self, step: int) -> bool:
+        return bool(self.overlap)
+
+    def launches(self, step: int) -> bool:
+        return bool(self.overlap) and step % self.overlap == 0
+
+    def lands(self, step: int) -> bool:
+        return self.launches(step)
 
     def graph(self, size: int) -> Graph:
         return graph_of(self.topology, size)
@@ -144,11 +158,8 @@ def _said(
     unit: Unit, x: Tensor, seed: State, given: float, replica: Replica
 ) -> Generator[Message, Reply[Tensor], tuple[Tensor, State, Lost | None]]:
     assert isinstance(unit.reducer, Average), "a codec is all there is to it"
-    done = yield from watched(unit.reducer.reduce(x, seed), unit.key)
-    lost = None
-    if not (done.said and done.heard):
-        lost = Lost(unit.names, () if done.said else not_finite(unit.names, replica.parameters), "parameters")
-    added = dense(done.reply.reduced).to(x.dtype)
+    heard = yield from spoken(unit, unit.reducer.reduce(x, seed), replica.parameters)
+    added = heard.reduced.to(x.dtype)
     if unit.reducer.codec != Identity():
-        added = added + (x - dense(done.reply.sent)) * given
-    return added, done.state, lost
+        added = added + (x - dense(heard.sent)) * given
+    return added, heard.state, heard.lost

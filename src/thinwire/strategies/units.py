@@ -9,6 +9,8 @@ from torch import Tensor
 
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Replica, Reply, State
 from ..lazy import Lazy, copy_, dense, is_finite, norm, outline
+from ..outcome import Lost
+from ..precision import working
 from ..reducers import as_reducer
 from .layer import Layer
 
@@ -34,6 +36,11 @@ class Unit(NamedTuple):
         """Its tensors as one: the tensor itself, if there is one only."""
         mine = [tensors[name].detach() for name in self.names]
         return mine[0] if len(mine) == 1 else torch.cat([x.flatten() for x in mine])
+
+    def copied(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The same to work on, or to remember: a copy, in numbers that are fine enough to add up small changes."""
+        x = self.gathered(tensors)
+        return x.to(working(x.dtype), copy=True)
 
     def write(self, what: Tensor | Lazy, tensors: Mapping[str, Tensor]) -> None:
         """Write what was agreed on into its tensors."""
@@ -115,6 +122,26 @@ def watched(conversation: Conversation, about: str) -> Generator[Message, Reply[
             message = message._replace(tensor=torch.full_like(dense(message.tensor), torch.nan))
         reply = yield message._replace(about=about)
         heard = heard and is_finite(reply.reduced)
+
+
+class Heard(NamedTuple):
+    """What came of a conversation about a unit's parameters."""
+
+    reduced: Tensor
+    sent: Tensor | Lazy
+    state: State
+    lost: Lost | None
+
+
+def spoken(
+    unit: Unit, conversation: Conversation, parameters: Mapping[str, Tensor]
+) -> Generator[Message, Reply[Tensor], Heard]:
+    """Hold a conversation about a unit's parameters; if these are not finite somewhere, it counts for nothing."""
+    done = yield from watched(conversation, unit.key)
+    lost = None
+    if not (done.said and done.heard):
+        lost = Lost(unit.names, () if done.said else not_finite(unit.names, parameters), "parameters")
+    return Heard(dense(done.reply.reduced), done.reply.sent, done.state, lost)
 
 
 def not_finite(names: Sequence[str], tensors: Mapping[str, Tensor]) -> tuple[str, ...]:

@@ -49,10 +49,8 @@ class ByHost(Grouping):
     """The ranks of a machine are a group."""
 
     def of(self, size: int, hosts: tuple[str, ...] = ()) -> Groups:
-        if len(hosts) != size:
-            raise ValueError("it is not known on which machines the ranks are: use GroupsOf(...) in place of ByHost()")
         found: dict[str, list[int]] = defaultdict(list)
-        for rank, host in enumerate(hosts):
+        for rank, host in enumerate(hosts or ("",) * size):
             found[host].append(rank)
         return tuple(map(tuple, found.values()))
 
@@ -67,18 +65,21 @@ def part_of(replica: Replica, ranks: tuple[int, ...]) -> Replica:
     return replica._replace(rank=ranks.index(replica.rank), size=len(ranks), hosts=hosts)
 
 
-def within(ranks: tuple[int, ...], talk: Talk) -> Talk:
-    """Hold a talk in a world of its own: some of the ranks, which it numbers from 0."""
+def within(ranks: tuple[int, ...], talk: Talk, about: str | None = None) -> Talk:
+    """Hold a talk in a world of its own: some of the ranks, which it numbers from 0.
+
+    If it is said what it is about, the meter counts all of it under that.
+    """
     replies: list[Reply[Tensor]] | None = None
     while True:
         try:
             envelopes = talk.send(replies)  # type: ignore[arg-type]  # None starts it
         except StopIteration as end:
             return end.value
-        replies = yield [_within(ranks, envelope) for envelope in envelopes]
+        replies = yield [_within(ranks, envelope, about) for envelope in envelopes]
 
 
-def _within(ranks: tuple[int, ...], envelope: Envelope) -> Envelope:
+def _within(ranks: tuple[int, ...], envelope: Envelope, about: str | None) -> Envelope:
     peers, message = envelope
     named = ranks if peers.within is None else tuple(ranks[rank] for rank in peers.within)
-    return Envelope(replace(peers, within=named), message)
+    return Envelope(replace(peers, within=named), message if about is None else message._replace(about=about))

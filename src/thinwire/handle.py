@@ -1,0 +1,79 @@
+"""What `attach` gives back."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch import Tensor, nn
+
+from .averaging import averaged, centred, led, refresh_batchnorm
+from .methods import notation_of
+from .session import Session
+from .strategies import Layer
+from .transports import Meter
+
+
+class Handle:
+    """A method at work: what it costs, what it remembers, and how to stop it."""
+
+    def __init__(self, session: Session, model: nn.Module, detach: Callable[[], None]) -> None:
+        self._session, self._model, self._detach = session, model, detach
+        self.meter: Meter = session.meter
+
+    def __repr__(self) -> str:
+        return f"<thinwire {self.method} on rank {self._session.transport.rank} of {self._session.transport.size}>"
+
+    @property
+    def method(self) -> str:
+        """The notation of what is attached: without lost ranks, its graph may be another."""
+        return notation_of(self._session.strategy)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Those who are still here, by the numbers they began with."""
+        return self._session.transport.names
+
+    def average(self) -> nn.Module:
+        """A copy of the model with the mean of all ranks' parameters and buffers, for evaluating or saving.
+
+        All ranks call it together, and all get the same. What is on its way is finished first; training goes on as if
+        nothing had been asked. `meter.consensus` tells how far replicas were from that mean.
+        """
+        return averaged(self._session, self._model)
+
+    def leader(self) -> nn.Module:
+        """A copy of the model of the rank with the lowest loss, for methods that have leaders; as `average()`."""
+        return led(self._session, self._model)
+
+    def centre(self) -> nn.Module:
+        """A copy of the model with what replicas are drawn to, for methods that have such a centre."""
+        return centred(self._session, self._model)
+
+    def loss(self, loss: Tensor | float) -> None:
+        """Tell the loss of this step, before `optimizer.step()`: leaders are chosen by it, others do not look at it."""
+        self._session.observe(loss)
+
+    def refresh_batchnorm(self, batches: Iterable[Any], model: nn.Module | None = None) -> None:
+        """Estimate the statistics of batch norms anew from these batches, by default those of the model itself.
+
+        Whoever averages parameters may want it: `handle.refresh_batchnorm(loader, handle.average())`, or on a copy that
+        was kept. A batch is what the model takes, or a tuple whose first is, or a dict of keyword arguments.
+        """
+        refresh_batchnorm(self._model if model is None else model, batches)
+
+    def layers(self) -> dict[str, Layer]:
+        """What this rank has said of each layer so far, and how much it has not. Computed when asked for."""
+        return self._session.layers()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this rank remembers, as plain tensors and numbers. Each rank saves its own."""
+        return self._session.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave this rank."""
+        self._session.load_state_dict(state)
+
+    def detach(self) -> None:
+        """Stop: from now on the model trains as if thinwire had never been attached."""
+        detach, self._detach = self._detach, lambda: None
+        detach()
+        self._session.close()

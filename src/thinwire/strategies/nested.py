@@ -1,0 +1,207 @@
+from collections.abc import Collection, Generator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..codecs import Identity
+from ..core import Codec, Message, Reducer, Replica, Reply, State, Strategy, Talk, together
+from ..lazy import is_finite
+from ..outcome import Lost, Outcome
+from ..topologies import ByHost, Grouping, Groups, group_of, part_of, within, world
+from .data_parallel import DataParallel
+from .independent import Independent
+from .local_steps import LocalSteps
+from .units import Unit, units_of, unsaid_of
+
+INSIDE = "within groups"  # what the meter counts under this name is no news to other groups
+WHOLE = 2**62  # fuses everything
+
+
+class NestedState(NamedTuple):
+    step: int
+    inner: State
+    outer: State  # None for ranks that do not speak with other groups
+
+
+class Seat(NamedTuple):
+    """Where a rank is: in its group, and in the column of those who speak for the same parameters in other groups."""
+
+    group: tuple[int, ...]
+    shares: tuple[frozenset[str], ...]  # the names of the parameters that each of the group's first ranks speaks for
+    column: tuple[int, ...]  # empty if it speaks for none
+
+
+@dataclass(frozen=True, repr=False)
+class Nested(Independent):
+    """One way within groups of ranks, such as those of a machine, and another between the groups.
+
+    The ranks of a group are alike when groups speak with each other: so each speaks for some of the parameters, what
+    goes from machine to machine is said once, and they tell each other what came of it.
+    """
+
+    inner: Codec | Reducer | Strategy  # within a group: averaged gradients, or LocalSteps that meet more often
+    outer: Codec | Reducer | Strategy  # between groups: averaged gradients, or LocalSteps
+    groups: Grouping = ByHost()
+
+    def __post_init__(self) -> None:
+        inner, outer = self._within(), self._between()
+        if not isinstance(self.groups, Grouping):
+            raise ValueError(f"Nested takes groups such as GroupsOf(4) or ByHost(), not {self.groups!r}")
+        for what, part in (("within", inner), ("between", outer)):
+            if not isinstance(part, DataParallel | LocalSteps):
+                raise ValueError(f"Nested averages gradients or takes LocalSteps {what} groups, not {part!r}")
+            if isinstance(part, LocalSteps) and part.delay:
+                raise ValueError(f"Nested waits for its meetings: {part!r} has a delay")
+        if isinstance(inner, LocalSteps):
+            apart = not isinstance(outer, LocalSteps) or outer.every % inner.every or outer.after != inner.after
+            if apart:
+                raise ValueError(
+                    f"the ranks of a group have to have met whenever groups speak with each other: {outer!r} does not "
+                    f"meet at a multiple of every={inner.every}, from after={inner.after} on"
+                )
+
+    def check(self, size: int, hosts: tuple[str, ...] = ()) -> None:
+        self.groups.of(size, hosts)
+
+    @property
+    def saves(self) -> bool:
+        return False  # not within groups; and between them, others see that only who know the machines
+
+    @property
+    def period(self) -> int:
+        outer = self._between()
+        return outer.period if isinstance(outer, LocalSteps) else 1
+
+    @property
+    def warm_up(self) -> int:
+        outer = self._between()
+        return outer.warm_up if isinstance(outer, LocalSteps) else 0
+
+    def own_gradients(self, state: NestedState) -> bool:
+        inner = self._within()
+        return isinstance(inner, LocalSteps) and inner.own_gradients(state.inner)
+
+    def units(self, replica: Replica) -> tuple[Unit, ...]:
+        """What this rank speaks for between groups."""
+        seat = self.seat(replica)
+        return self._between().units(_for_others(replica, seat)) if seat.column else ()
+
+    def unsaid(self, replica: Replica, state: NestedState) -> Mapping[str, float | None]:
+        outer = self._between()
+        states = state.outer.units if isinstance(outer, LocalSteps) and state.outer is not None else state.outer
+        return unsaid_of(self.units(replica), states) if states is not None else {}
+
+    def init(self, replica: Replica) -> NestedState:
+        seat = self.seat(replica)
+        outer = self._between().init(_for_others(replica, seat)) if seat.column else None
+        return NestedState(0, self._within().init(part_of(replica, seat.group)), outer)
+
+    def before_update(self, replica: Replica, state: NestedState) -> Talk:
+        seat, outer = self.seat(replica), self._between()
+        mine = self._within().before_update(part_of(replica, seat.group), state.inner)
+        inner = yield from within(seat.group, mine, INSIDE)
+        state, lost = state._replace(inner=inner.state), list(inner.lost)
+        if isinstance(outer, LocalSteps) and state.step >= outer.after:
+            return Outcome(state, inner.lost)
+        if seat.column:
+            said = yield from within(seat.column, outer.before_update(_for_others(replica, seat), state.outer))
+            state, lost = state._replace(outer=said.state), [*lost, *said.lost]
+        lost += yield from within(seat.group, _gradients_told(replica, seat))
+        return Outcome(state, tuple(lost))
+
+    def after_update(self, replica: Replica, state: NestedState) -> Talk:
+        seat, outer = self.seat(replica), self._between()
+        state = state._replace(step=state.step + 1)
+        mine = self._within().after_update(part_of(replica, seat.group), state.inner)
+        inner = yield from within(seat.group, mine, INSIDE)
+        state, lost = state._replace(inner=inner.state), list(inner.lost)
+        if seat.column:
+            said = yield from within(seat.column, outer.after_update(_for_others(replica, seat), state.outer))
+            state, lost = state._replace(outer=said.state), [*lost, *said.lost]
+        if isinstance(outer, LocalSteps) and outer.meets(state.step):
+            lost += yield from within(seat.group, _parameters_told(replica, seat))
+        return Outcome(state, tuple(lost))
+
+    def seat(self, replica: Replica) -> Seat:
+        groups = self.groups.of(replica.size, replica.hosts)
+        group = group_of(groups, replica.rank)
+        shares = _shares(replica, groups)
+        place = group.index(replica.rank)
+        column = tuple(sorted(ranks[place] for ranks in groups)) if place < len(shares) else ()
+        return Seat(group, shares, column)
+
+    def _within(self) -> DataParallel | LocalSteps:
+        return self.inner if isinstance(self.inner, Strategy) else DataParallel(self.inner)  # type: ignore[return-value]
+
+    def _between(self) -> DataParallel | LocalSteps:
+        return self.outer if isinstance(self.outer, Strategy) else DataParallel(self.outer)  # type: ignore[return-value]
+
+
+def _shares(replica: Replica, groups: Groups) -> tuple[frozenset[str], ...]:
+    """Which parameters each of a group's first ranks speaks for: about as many entries each."""
+    count = min(len(replica.parameters), *(len(ranks) for ranks in groups))
+    shares: list[set[str]] = [set() for _ in range(count)]
+    sizes = [0] * count
+    for name, p in sorted(replica.parameters.items(), key=lambda item: -item[1].numel()):
+        least = sizes.index(min(sizes))
+        shares[least].add(name)
+        sizes[least] += p.numel()
+    return tuple(map(frozenset, shares))
+
+
+def _for_others(replica: Replica, seat: Seat) -> Replica:
+    """What a rank speaks for between groups, as a replica of its own."""
+    return part_of(_share(replica, seat.shares[seat.group.index(replica.rank)]), seat.column)
+
+
+def _share(replica: Replica, names: Collection[str]) -> Replica:
+    return replica._replace(parameters={name: p for name, p in replica.parameters.items() if name in names})
+
+
+def _parameters_told(replica: Replica, seat: Seat) -> Talk:
+    """The ranks of a group tell each other what they heard from other groups. Returns what was lost."""
+    talks = _told(replica, seat, replica.parameters, "parameters")
+    lost = yield from together([(world(len(seat.group)), talk) for talk in talks])
+    return [what for what in lost if what]
+
+
+def _gradients_told(replica: Replica, seat: Seat) -> Talk:
+    """As parameters; and which of them got a gradient in any group."""
+    gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in replica.parameters.items()}
+    talks = _told(replica, seat, gradients, "gradient")
+    flags = [_used(_share(replica, names), source) for source, names in enumerate(seat.shares)]
+    peers = world(len(seat.group))
+    outcomes = yield from together([(peers, talk) for talk in [*talks, *flags]])
+    used = {name for names in outcomes[len(talks) :] for name in names}
+    for name, p in replica.parameters.items():
+        p.grad = gradients[name] if name in used else None
+    return [what for what in outcomes[: len(talks)] if what]
+
+
+def _told(
+    replica: Replica, seat: Seat, tensors: Mapping[str, Tensor], what: str
+) -> list[Generator[Message, Reply[Tensor], Lost | None]]:
+    return [
+        _tensors_told(unit, tensors, source, what)
+        for source, names in enumerate(seat.shares)
+        for unit in units_of(_share(replica, names), Identity(), WHOLE)
+    ]
+
+
+def _tensors_told(
+    unit: Unit, tensors: Mapping[str, Tensor], source: int, what: str
+) -> Generator[Message, Reply[Tensor], Lost | None]:
+    reply = yield Message(unit.gathered(tensors), Identity(), source=source, about=INSIDE)
+    unit.write(reply.reduced, tensors)
+    wrong = tuple(name for name in unit.names if not is_finite(tensors[name]))
+    return Lost(wrong, (), what) if wrong else None
+
+
+def _used(share: Replica, source: int) -> Generator[Message, Reply[Tensor], list[str]]:
+    """The names of those parameters that got a gradient, as the rank that speaks for them knows."""
+    like = next(iter(share.parameters.values()))
+    flags = torch.tensor([p.grad is not None for p in share.parameters.values()], dtype=torch.uint8)
+    reply = yield Message(flags.to(like.device, torch.float32), Identity(), source=source, about=INSIDE)
+    return [name for name, used in zip(share.parameters, reply.reduced.tolist(), strict=True) if used]

@@ -1,0 +1,68 @@
+"""Small models on simulated ranks, trained as a script would."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+
+from thinwire import Rehearsal, Replica, Strategy, replica_of
+
+Make = Callable[[nn.Module], Optimizer]
+
+
+class Ranks:
+    """All ranks of a run in one process, with examples of their own."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        size: int,
+        make: Make = lambda model: SGD(model.parameters(), lr=0.1),
+        hosts: tuple[str, ...] = (),
+    ) -> None:
+        self.models = [model() for _ in range(size)]
+        self.optimizers = [make(m) for m in self.models]
+        self.replicas: list[Replica] = [replica_of(m, None, r, size, hosts) for r, m in enumerate(self.models)]
+        self.between = Rehearsal(strategy, self.replicas)
+        self.step = 0
+
+    def train(self, steps: int) -> "Ranks":
+        for _ in range(steps):
+            losses = [loss_of(m, self.step, rank) for rank, m in enumerate(self.models)]
+            for optimizer, loss in zip(self.optimizers, losses, strict=True):
+                optimizer.zero_grad()
+                loss.backward()
+            self.between.before_update([loss.item() for loss in losses])
+            for optimizer in self.optimizers:
+                optimizer.step()
+            self.between.after_update()
+            self.step += 1
+        return self
+
+    def parameters(self, rank: int = 0) -> dict[str, Tensor]:
+        return {name: p.detach().clone() for name, p in self.models[rank].named_parameters()}
+
+    def apart(self) -> float:
+        """The largest difference between two replicas."""
+        first = self.parameters()
+        return max(
+            float((self.parameters(r)[n] - x).abs().max()) for r in range(len(self.models)) for n, x in first.items()
+        )
+
+
+def model() -> nn.Module:
+    torch.manual_seed(4)
+    return nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3))
+
+
+def loss_of(m: nn.Module, step: int, rank: int) -> Tensor:
+    x = torch.randn(8, 6, generator=torch.Generator().manual_seed(1000 * step + rank))
+    rule = torch.randn(6, 3, generator=torch.Generator().manual_seed(7))
+    return nn.functional.cross_entropy(m(x), (x @ rule).argmax(1))
+
+
+def close(here: dict[str, Tensor], there: dict[str, Tensor], **how: Any) -> None:
+    for name, x in here.items():
+        torch.testing.assert_close(x, there[name], **how)
