@@ -98,13 +98,13 @@ def test_a_checkpoint_at_any_step_goes_on_to_the_bit(strategy: Independent) -> N
 
 @every_strategy
 def test_all_that_is_said_is_about_a_layer(strategy: Independent) -> None:
-    """But for losses, and what stays within groups."""
+    """But for a warm-up, and what stays within groups."""
     between = Rehearsal(strategy, replicas(RANKS, alike=True))
     stepped(between, range(strategy.warm_up, strategy.warm_up + 8))
     between.land()
     found = [between.layers(rank) for rank in range(RANKS)]
     for layers, meter in zip(found, between.meters, strict=True):
-        aside = sum(meter.said.get(about, 0) for about in (INSIDE, WARM_UP, "losses", ""))
+        aside = sum(meter.said.get(about, 0) for about in (INSIDE, WARM_UP, ""))
         assert sum(layer.payload_bytes for layer in layers.values()) == meter.payload_bytes - aside
     names = {name for layers in found for layer in layers.values() for name in layer.names}
     assert names == set(between.replicas[0].parameters)

@@ -109,8 +109,8 @@ class Leader(Independent):
 
     def _led(self, replica: Replica, state: LeaderState) -> Talk:
         """Choose a leader, and hear it. Returns what it said."""
-        leader = yield from elected(replica, self.loss_of(state))
         units, peers = self.units(replica), world(replica.size)
+        leader = yield from elected(replica, self.loss_of(state), about=units[0].key)
         said = [_said(unit.copied(replica.parameters), self.codec, leader, state.seeds[unit.key]) for unit in units]
         heard = yield from together(
             [(peers, spoken(unit, x, replica.parameters)) for unit, x in zip(units, said, strict=True)]
@@ -135,18 +135,18 @@ class Led(NamedTuple):
     lost: tuple[Lost, ...]
 
 
-def elected(replica: Replica, loss: float) -> Talk:
+def elected(replica: Replica, loss: float, about: str = "") -> Talk:
     """All hear all losses. Returns the rank with the lowest, of equal ones the first."""
     device = next(iter(replica.parameters.values())).device
     mine = torch.zeros(replica.size, dtype=torch.float64, device=device)
     mine[replica.rank] = min(loss, LARGEST)
     peers = Peers("losses", tuple((rank, 1.0) for rank in range(replica.size)))
-    (losses,) = yield from together([(peers, _losses(mine))])
+    (losses,) = yield from together([(peers, _losses(mine, about))])
     return int(losses.argmin())
 
 
-def _losses(mine: Tensor) -> Generator[Message, Reply[Tensor], Tensor]:
-    reply = yield Message(mine, Identity(), about="losses")
+def _losses(mine: Tensor, about: str) -> Generator[Message, Reply[Tensor], Tensor]:
+    reply = yield Message(mine, Identity(), about=about)
     return reply.reduced
 
 
