@@ -33,9 +33,11 @@ from .core import (
 )
 from .handle import Handle
 from .lazy import Lazy, dense
+from .low_rank import load_low_rank, merged
 from .methods import gathered, settled, sharded, strategy_of
 from .nonfinite import NonFiniteError
 from .notation import NotationError, parse
+from .preparing import prepared
 from .reducers import (
     AdaComp,
     After,
@@ -54,6 +56,7 @@ from .reducers import (
 from .rehearsal import Rehearsal
 from .replica import replica_of
 from .strategies import (
+    ABTraining,
     DataParallel,
     EdgeGossip,
     Elastic,
@@ -91,6 +94,7 @@ from .version import __version__
 
 __all__ = [
     "EACH",
+    "ABTraining",
     "AdaComp",
     "After",
     "Average",
@@ -176,8 +180,11 @@ __all__ = [
     "dense",
     "gathered",
     "laws",
+    "load_low_rank",
+    "merged",
     "methods",
     "parse",
+    "prepared",
     "replica_of",
     "settled",
     "sharded",

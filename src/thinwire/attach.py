@@ -16,6 +16,7 @@ from .handle import Handle
 from .hooks import Buckets, Updates, is_attached
 from .methods import notation_of, strategy_of
 from .nonfinite import check_on_nonfinite
+from .preparing import prepared
 from .reducers import Average, Choose, Momentum, PowerIteration, PowerSGD, Server
 from .replica import parameters_of, replica_of
 from .session import Session, check_on_peer_loss
@@ -54,6 +55,7 @@ def attach(
     base = getattr(model, "_orig_mod", model)  # torch.compile(DDP(model))
     ddp = base if isinstance(base, DistributedDataParallel) else None
     problem: ValueError | None = None
+    replica: Replica | None = None
     # Whatever is wrong on a rank, all have to find the same group to say so in.
     patience = peer_timeout if peer_timeout is None or peer_timeout > 0 else A_MINUTE
     try:
@@ -62,7 +64,9 @@ def attach(
         check_on_peer_loss(on_peer_loss, strategy)
         if patience != peer_timeout:
             raise ValueError(f"peer_timeout is in seconds, above 0, not {peer_timeout!r}")
-        replica = _checked_plain(model, optimizer) if ddp is None else _checked_ddp(ddp, strategy, optimizer, group)
+        replica = (
+            _checked_plain(model, strategy, optimizer) if ddp is None else _checked_ddp(ddp, strategy, optimizer, group)
+        )
         _warn_without_effect(strategy, replica)
         if optimizer is not None:
             check_momentum(strategy, optimizer)
@@ -72,12 +76,18 @@ def attach(
     hosts = _hosts(transport)
     if problem is None:
         problem = _misplaced(strategy, transport.size, hosts)
-    _raise_everywhere(transport, problem)
-
-    _warn_of_unlike_machines(transport, strategy)
-    replica = replica._replace(rank=transport.rank, size=transport.size, hosts=hosts)
-    copied = [*model.parameters(), *model.buffers()] if ddp is None else []
-    session = Session(replica, strategy, transport, on_nonfinite, on_peer_loss, copied)
+    try:
+        _raise_everywhere(transport, problem)
+        assert replica is not None, "else there was a problem"
+        _warn_of_unlike_machines(transport, strategy)
+        replica = replica._replace(rank=transport.rank, size=transport.size, hosts=hosts)
+        here = [*model.parameters(), *model.buffers()] if ddp is None else []
+        copied = [tensor for tensor in here if tensor.numel()]
+        session = Session(replica, strategy, transport, on_nonfinite, on_peer_loss, copied)
+    except ValueError:
+        if replica is not None and replica.workshop is not None:
+            replica.workshop.end()  # the model is as it was
+        raise
     if ddp is not None:
         hook = BucketHook.of(ddp)
         hook.exchange = Buckets(ddp, session, strategy).exchange  # type: ignore[arg-type]  # checked above
@@ -112,7 +122,7 @@ def _checked_ddp(ddp: DistributedDataParallel, strategy: Strategy, optimizer: Op
     return replica_of(ddp.module, only=[p for name, p in ddp.module.named_parameters() if name not in ignored])
 
 
-def _checked_plain(model: nn.Module, optimizer: Optimizer | None) -> Replica:
+def _checked_plain(model: nn.Module, strategy: Strategy, optimizer: Optimizer | None) -> Replica:
     if optimizer is None:
         raise ValueError("a model that is not wrapped in DistributedDataParallel needs attach(..., optimizer=...)")
     trained = [p for settings in optimizer.param_groups for p in settings["params"] if p.requires_grad]
@@ -122,7 +132,7 @@ def _checked_plain(model: nn.Module, optimizer: Optimizer | None) -> Replica:
         raise ValueError(f"the optimizer holds {strangers} parameters that the model does not have")
     if is_attached(optimizer):
         raise ValueError("thinwire is attached to this optimizer already; call detach() on the first handle")
-    return replica_of(model, only=trained)
+    return prepared(strategy, model, optimizer, only=trained)
 
 
 def _transport(model: nn.Module, group: Any, patience: float | None, problem: ValueError | None) -> Collectives:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
+from os import PathLike
 from typing import Any
 
 import torch
@@ -9,9 +10,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from .core import Talk
+from .low_rank import decomposed, export, merged, smaller
 from .methods import notation_of
 from .session import Session
-from .strategies import Consensus, Elastic, Independent, Leader, consensus, leading
+from .strategies import ABTraining, Consensus, Elastic, Independent, Leader, consensus, leading, workshop_of
 
 
 def averaged(session: Session, model: nn.Module) -> nn.Module:
@@ -20,7 +22,7 @@ def averaged(session: Session, model: nn.Module) -> nn.Module:
     def talk(size: int) -> Talk:
         strategy = session.strategy
         weight = strategy.weight_of(session.state) if isinstance(strategy, Independent) else 1.0
-        return consensus(session.replica.parameters, _buffers(model), weight, size)
+        return consensus(_effective(session), _buffers(model), weight, size)
 
     found: Consensus = session.asked(talk)
     session.meter.consensus = found.distance
@@ -79,16 +81,44 @@ def refresh_batchnorm(model: nn.Module, batches: Iterable[Any]) -> None:
         raise ValueError("there is no batch to estimate batch norms from: the loader is empty")
 
 
+def whole(session: Session, model: nn.Module) -> nn.Module:
+    """With what all agree on, in plain layers, for strategies that factor them."""
+    strategy = session.strategy
+    if not isinstance(strategy, ABTraining):
+        raise ValueError(f"{notation_of(strategy)} does not factor layers: ABTraining(...) does")
+    return _copied(session, model, session.asked(lambda size: strategy.agreed(session.replica)))
+
+
+def exported(session: Session, model: nn.Module, path: str | PathLike[str]) -> dict[str, int]:
+    """Write that with thin layers, on rank 0. Returns their ranks."""
+    agreed, strategy = whole(session, model), session.strategy
+    assert isinstance(strategy, ABTraining), "it has been seen to"
+    ranks = {}
+    for bench in workshop_of(session.replica).benches:
+        weight = agreed.get_parameter(bench.names["weight"]).detach().flatten(1)
+        ranks[bench.name] = bench.rank or decomposed(weight, strategy.cutoff)[0].shape[1]
+    kept = smaller(agreed, ranks)
+    if session.transport.rank == 0:
+        export(agreed, kept, path)
+    return kept
+
+
+def _effective(session: Session) -> Mapping[str, Tensor]:
+    strategy = session.strategy
+    return strategy.effective(session.replica) if isinstance(strategy, Independent) else session.replica.parameters
+
+
 def _buffers(model: nn.Module) -> dict[str, Tensor]:
     return {f"buffer {name}": x for name, x in model.named_buffers()}
 
 
 def _copied(session: Session, model: nn.Module, found: Mapping[str, Tensor]) -> nn.Module:
     names = {id(p): name for name, p in session.replica.parameters.items()}
-    copy = deepcopy(model)
+    named = {there: names.get(id(here), "") for there, here in model.named_parameters()}
+    copy = deepcopy(model) if session.replica.workshop is None else merged(model)
     with torch.no_grad():
-        for (_, here), (_, there) in zip(model.named_parameters(), copy.named_parameters(), strict=True):
-            _put(there, found.get(names.get(id(here), "")))
+        for name, p in copy.named_parameters():
+            _put(p, found.get(named[name]))
         for name, buffer in copy.named_buffers():
             _put(buffer, found.get(f"buffer {name}"))
     return copy

@@ -145,6 +145,7 @@ class Replica(NamedTuple):
     size: int
     hosts: tuple[str, ...] = ()  # the machine of each rank; empty: all are on one
     loss: float | None = None  # of this step, if it was told
+    workshop: Any = None  # what a strategy that changes the model itself works with
 
 
 class Strategy(Described, ABC):

@@ -1,11 +1,12 @@
 """What `attach` gives back."""
 
 from collections.abc import Callable, Iterable
+from os import PathLike
 from typing import Any
 
 from torch import Tensor, nn
 
-from .averaging import averaged, centred, led, refresh_batchnorm
+from .averaging import averaged, centred, exported, led, refresh_batchnorm, whole
 from .methods import notation_of
 from .session import Session
 from .strategies import Layer
@@ -48,6 +49,21 @@ class Handle:
         """A copy of the model with what replicas are drawn to, for methods that have such a centre."""
         return centred(self._session, self._model)
 
+    def merge(self) -> nn.Module:
+        """A copy of the model in plain, whole layers with what all groups agree on, for methods that factor layers.
+
+        All ranks call it together, and all get the same; training goes on as if nothing had been asked.
+        """
+        return whole(self._session, self._model)
+
+    def export(self, path: str | PathLike[str]) -> dict[str, int]:
+        """Write that model in thin layers where these are smaller; returns their ranks.
+
+        All ranks call it together, rank 0 writes. `thinwire.load_low_rank(model, path)` makes a model of it that has
+        torch's own layers only.
+        """
+        return exported(self._session, self._model, path)
+
     def loss(self, loss: Tensor | float) -> None:
         """Tell the loss of this step, before `optimizer.step()`: leaders are chosen by it, others do not look at it."""
         self._session.observe(loss)
@@ -77,3 +93,6 @@ class Handle:
         detach, self._detach = self._detach, lambda: None
         detach()
         self._session.close()
+        workshop, self._session.replica = self._session.replica.workshop, self._session.replica._replace(workshop=None)
+        if workshop is not None:
+            workshop.end()

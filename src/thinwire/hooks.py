@@ -164,7 +164,7 @@ class Updates:
         session = self.session
         self._check_unchanged(optimizer)
         session.begin_step()
-        session.count(sum(p.nbytes for p in session.replica.parameters.values()))
+        session.count()
         session.check_loss()
         session.check_gradients()
         self._hold(lambda: session.strategy.before_update(session.replica, session.state))

@@ -23,7 +23,7 @@ from .reducers import (
     When,
     forms,
 )
-from .strategies import DataParallel, EdgeGossip, Elastic, Gossip, Leader, LocalSteps, OuterSGD, Push
+from .strategies import ABTraining, DataParallel, EdgeGossip, Elastic, Gossip, Leader, LocalSteps, OuterSGD, Push
 
 
 @dataclass(frozen=True)
@@ -162,6 +162,11 @@ METHODS: dict[str, Method] = {
             "lsgd",
             Leader(),
             "As easgd, towards whichever replica has the lowest loss: Leader SGD. Only that one speaks.",
+        ),
+        Method(
+            "ab",
+            ABTraining(),
+            "Two groups, each training one thin factor of every matrix on its own: AB-training. The model gets small.",
         ),
     )
 }

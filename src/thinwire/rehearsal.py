@@ -25,6 +25,7 @@ class Rehearsal:
         self.sender = Simulated(len(replicas))
         self.states: list[Any] = [strategy.init(replica) for replica in replicas]
         self.meters: list[Meter] = self.sender.meters
+        self._dense_bytes = sum(p.nbytes for p in replicas[0].parameters.values())
         self._under_way: tuple[list[Any], Simulated] | None = None
 
     @torch.no_grad()
@@ -34,8 +35,8 @@ class Rehearsal:
             self.replicas = [r._replace(loss=float(loss)) for r, loss in zip(self.replicas, losses, strict=True)]
         if isinstance(self.strategy, Independent) and self.strategy.needs_loss and self.replicas[0].loss is None:
             raise ValueError(f"{self.strategy!r} needs to know the losses: before_update(losses)")
-        for meter, replica in zip(self.meters, self.replicas, strict=True):
-            meter.count_dense(sum(p.nbytes for p in replica.parameters.values()), len(self.replicas))
+        for meter in self.meters:
+            meter.count_dense(self._dense_bytes, len(self.replicas))
         if isinstance(self.strategy, DataParallel):
             self._exchange(self.strategy)
         else:
@@ -73,10 +74,12 @@ class Rehearsal:
         """The mean of all replicas (and of buffers), which all ranks hear alike, and how far they are from it."""
         self.land()
         strategy, size = self.strategy, len(self.replicas)
-        weighs = strategy.weight_of if isinstance(strategy, Independent) else lambda state: 1.0
+        own = strategy if isinstance(strategy, Independent) else None
+        weighs = own.weight_of if own else lambda state: 1.0
+        effective = own.effective if own else lambda replica: replica.parameters
         there = buffers or [{} for _ in self.replicas]
         aside = Simulated(size)
-        talks = [consensus(r.parameters, b, weighs(s), size) for (r, s), b in zip(self._ranks(), there, strict=True)]
+        talks = [consensus(effective(r), b, weighs(s), size) for (r, s), b in zip(self._ranks(), there, strict=True)]
         found: Consensus = aside.run(talks)[0]
         for meter, took in zip(self.meters, aside.meters, strict=True):
             meter.average_bytes += took.link_bytes

@@ -57,7 +57,9 @@ class Session:
         self.on_nonfinite, self.on_peer_loss = on_nonfinite, on_peer_loss
         settings = (f"on_nonfinite: {on_nonfinite}", f"on_peer_loss: {on_peer_loss}")
         method = f"method: {notation_of(strategy)}"
-        agree(transport, [f"thinwire version: {__version__}", method, *settings, *self._described()])
+        self._described = [f"parameter {n}: {p.dtype} {tuple(p.shape)}" for n, p in replica.parameters.items()]
+        self.dense_bytes = sum(p.nbytes for p in replica.parameters.values())
+        agree(transport, [f"thinwire version: {__version__}", method, *settings, *self._described])
         transport.broadcast(copied)
         self.state = strategy.init(replica)
         self.worker = Worker()
@@ -161,8 +163,9 @@ class Session:
         if wrong:
             self._lose((Lost(tuple(wrong), tuple(wrong)),), lambda name: parameters[name].grad)
 
-    def count(self, nbytes: int) -> None:
-        self.meter.count_dense(nbytes, self.transport.size)
+    def count(self, nbytes: int | None = None) -> None:
+        """Note so many bytes of gradients; by default, those of the model."""
+        self.meter.count_dense(self.dense_bytes if nbytes is None else nbytes, self.transport.size)
 
     def end_step(self) -> None:
         """Count the step, and say once if the method does not save anything."""
@@ -203,7 +206,7 @@ class Session:
             "method": notation_of(self.strategy),
             "ranks": self.transport.size,
             "rank": self.transport.rank,
-            "parameters": self._described(),
+            "parameters": self._described,
         } | own
 
     def close(self) -> None:
@@ -237,9 +240,6 @@ class Session:
     def _is_local(self) -> bool:
         """Whether replicas differ, and are each rank's own."""
         return isinstance(self.strategy, Independent)
-
-    def _described(self) -> list[str]:
-        return [f"parameter {name}: {p.dtype} {tuple(p.shape)}" for name, p in self.replica.parameters.items()]
 
     def _lose(self, lost: tuple[Lost, ...], gradient_of: Callable[[str], Tensor | None]) -> None:
         if self.on_nonfinite == "raise" or lost[0].what != "gradient":

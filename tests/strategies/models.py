@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from thinwire import Rehearsal, Replica, Strategy, replica_of
+from thinwire import Rehearsal, Replica, Strategy, prepared
 
 Make = Callable[[nn.Module], Optimizer]
 
@@ -21,10 +21,14 @@ class Ranks:
         size: int,
         make: Make = lambda model: SGD(model.parameters(), lr=0.1),
         hosts: tuple[str, ...] = (),
+        build: Callable[[], nn.Module] = lambda: model(),
     ) -> None:
-        self.models = [model() for _ in range(size)]
+        self.models = [build() for _ in range(size)]
         self.optimizers = [make(m) for m in self.models]
-        self.replicas: list[Replica] = [replica_of(m, None, r, size, hosts) for r, m in enumerate(self.models)]
+        self.replicas: list[Replica] = [
+            prepared(strategy, m, o, None, r, size, hosts)
+            for r, (m, o) in enumerate(zip(self.models, self.optimizers, strict=True))
+        ]
         self.between = Rehearsal(strategy, self.replicas)
         self.step = 0
 
@@ -47,9 +51,8 @@ class Ranks:
     def apart(self) -> float:
         """The largest difference between two replicas."""
         first = self.parameters()
-        return max(
-            float((self.parameters(r)[n] - x).abs().max()) for r in range(len(self.models)) for n, x in first.items()
-        )
+        others = [self.parameters(rank) for rank in range(1, len(self.models))]
+        return max(float((there[n] - x).abs().max()) for there in others for n, x in first.items() if x.numel())
 
 
 def model() -> nn.Module:

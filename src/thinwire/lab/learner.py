@@ -89,6 +89,8 @@ class Learner:
         self.workload.loss(copy, inputs, targets).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         replica = thinwire.replica_of(copy)
         strategy, ranks = thinwire.strategy_of(method), 1
+        if isinstance(strategy, thinwire.ABTraining):
+            strategy = thinwire.DataParallel(strategy.reducer)
         if isinstance(strategy, thinwire.Neighbours):  # which need one to speak to; a graph may be of more ranks only
             strategy, ranks = replace(strategy, topology=thinwire.Complete()), 2  # type: ignore[type-var]  # a dataclass
         if isinstance(strategy, thinwire.Nested):

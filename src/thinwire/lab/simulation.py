@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -51,7 +50,8 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
         strategy = thinwire.strategy_of(plan.method)
         crew = Crew(plan, task)
         replicas = [
-            thinwire.replica_of(learner.model, rank=r, size=plan.ranks) for r, learner in enumerate(crew.learners)
+            thinwire.prepared(strategy, learner.model, learner.optimizer, rank=r, size=plan.ranks)
+            for r, learner in enumerate(crew.learners)
         ]
         between = thinwire.Rehearsal(strategy, replicas)
         slower = [factor_of(plan.straggler, rank, plan.ranks) for rank in range(plan.ranks)]
@@ -147,7 +147,7 @@ def evaluated(record: Record, crew: Crew, between: thinwire.Rehearsal) -> dict[s
 
 def _with(model: nn.Module, means: dict[str, Tensor]) -> nn.Module:
     """A copy of a model with other parameters and buffers."""
-    copy = deepcopy(model)
+    copy = thinwire.merged(model)
     copy.load_state_dict(means, strict=False)
     return copy
 

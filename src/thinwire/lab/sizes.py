@@ -79,6 +79,10 @@ class Sizer:
     def measure(self, method: str | thinwire.Codec | thinwire.Reducer | thinwire.Strategy) -> dict[str, Size]:
         """What a method says in a step after its warm-up, by kind of layer."""
         strategy = thinwire.settled(thinwire.strategy_of(method))
+        if isinstance(strategy, thinwire.ABTraining):
+            raise ValueError(
+                f"{strategy!r} has no size per step: that depends on the ranks that layers turn out to have"
+            )
         if isinstance(strategy, thinwire.Independent):
             return self._of_independent(strategy)
         if not isinstance(strategy, thinwire.DataParallel):
@@ -121,7 +125,7 @@ class Sizer:
 
     def _step(self, between: thinwire.Rehearsal) -> None:
         """Every replica goes its own way."""
-        between.before_update()
+        between.before_update([0.0] * self.ranks)
         for rank, replica in enumerate(between.replicas):
             for name, p in replica.parameters.items():
                 p.sub_(self.gradients[rank % len(self.gradients)][name], alpha=0.1)

@@ -1,5 +1,6 @@
 """Strategies: what replicas talk about, and when."""
 
+from .ab_training import ABTraining, workshop_of
 from .consensus import Consensus, consensus
 from .data_parallel import DataParallel
 from .edge_gossip import EdgeGossip
@@ -16,6 +17,7 @@ from .push import Push
 from .units import Unit
 
 __all__ = [
+    "ABTraining",
     "Consensus",
     "DataParallel",
     "EdgeGossip",
@@ -33,4 +35,5 @@ __all__ = [
     "Unit",
     "consensus",
     "leading",
+    "workshop_of",
 ]

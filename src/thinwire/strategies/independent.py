@@ -4,6 +4,8 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from ..core import Replica, State, Strategy, Talk
 from ..outcome import Lost
 from .layer import Layer
@@ -37,6 +39,10 @@ class Independent(Strategy):
     def own_gradients(self, state: State) -> bool:
         """Whether the gradients of the next update stay each rank's own."""
         return True
+
+    def effective(self, replica: Replica) -> Mapping[str, Tensor]:
+        """The parameters that tell what the model computes."""
+        return replica.parameters
 
     def weight_of(self, state: State) -> float:
         """How much a replica counts in the mean of all."""

@@ -1,0 +1,292 @@
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from math import isnan
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..codecs import Identity
+from ..core import Codec, Message, Reducer, Replica, Reply, State, Talk, together
+from ..kernels.product import aligned
+from ..lazy import is_finite
+from ..low_rank import Workshop
+from ..low_rank.workshop import MOMENTS, Bench
+from ..outcome import Lost, Outcome
+from ..reducers import as_reducer
+from ..topologies import Grouping, Groups, group_of, part_of, within, world
+from .data_parallel import DataParallel
+from .independent import Independent
+from .layer import Layer
+from .units import Unit, units_of
+
+SYNCS = ("only-learned", "with-stale", "full", "only-b")
+# What the meter counts bytes under.
+WEIGHTS, FACTORS, SYNC = "gradients of weights", "gradients of factors", "syncs and splits"
+WHOLE = 2**62  # fuses everything
+
+
+class ABState(NamedTuple):
+    step: int
+    exchange: dict[str, State]  # of gradients, about what is trained at the moment
+
+
+@dataclass(frozen=True, repr=False)
+class ABTraining(Independent):
+    """Matrices become products of two thin factors, of which some groups of ranks train one, others the other.
+
+    Training begins, and goes on every so often, with averaged gradients of whole weights among all. In between, groups
+    average gradients of their factor, and of what has none, among themselves only.
+    """
+
+    reducer: Codec | Reducer = Identity()  # for gradients, among all and within groups
+    after: int = 100  # steps before weights are factored for the first time
+    every: int = 100  # steps from one time to the next; more: groups go on by themselves for longer
+    full: int = 10  # of these, the last ones, with whole weights among all
+    cutoff: float = 0.1  # directions whose singular value is at most this part of the largest are dropped
+    sync: str = "only-learned"  # what groups agree on after their time: see the docs
+    groups: Grouping | None = None  # the first half of them trains A, the others B; None: two groups
+    keep: tuple[str, ...] = ()  # names of layers, as patterns, that stay whole
+    ends: bool = True  # the first and the last layer stay whole
+    rebound: int = 10  # steps after each change in which the learning rate climbs to what it is
+    moments: str = "carry"  # what the optimizer remembers is turned with the weights; "reset": is forgotten
+
+    def __post_init__(self) -> None:
+        as_reducer(self.reducer)
+        for name, least in (("after", 0), ("every", 1), ("full", 0), ("rebound", 0)):
+            value = getattr(self, name)
+            if not (isinstance(value, int) and value >= least):
+                raise ValueError(f"ABTraining takes {name} of {least} steps or more, not {value!r}")
+        if self.full >= self.every:
+            raise ValueError(f"of every={self.every} steps, full={self.full} with whole weights leave none for factors")
+        if not (isinstance(self.cutoff, int | float) and 0 <= self.cutoff < 1):
+            raise ValueError(f"ABTraining takes a cutoff from 0 to below 1, not {self.cutoff!r}")
+        if self.sync not in SYNCS:
+            raise ValueError(f"ABTraining syncs {', '.join(map(repr, SYNCS))}, not {self.sync!r}")
+        if self.groups is not None and not isinstance(self.groups, Grouping):
+            raise ValueError(f"ABTraining takes groups such as GroupsOf(4) or ByHost(), not {self.groups!r}")
+        if not (isinstance(self.keep, tuple) and all(isinstance(name, str) for name in self.keep)):
+            raise ValueError(f"ABTraining keeps layers by a tuple of patterns such as ('head.*',), not {self.keep!r}")
+        if self.moments not in MOMENTS:
+            raise ValueError(f"ABTraining takes moments {' or '.join(map(repr, MOMENTS))}, not {self.moments!r}")
+
+    def check(self, size: int, hosts: tuple[str, ...] = ()) -> None:
+        self.groups_of(size, hosts)
+
+    @property
+    def period(self) -> int:
+        return self.every
+
+    @property
+    def warm_up(self) -> int:
+        return self.after
+
+    def own_gradients(self, state: ABState) -> bool:
+        return False
+
+    # --- who trains what
+
+    def groups_of(self, size: int, hosts: tuple[str, ...] = ()) -> Groups:
+        if self.groups is not None:
+            return self.groups.of(size, hosts)
+        half = (size + 1) // 2
+        return tuple(ranks for ranks in (tuple(range(half)), tuple(range(half, size))) if ranks)
+
+    def trains(self, replica: Replica) -> str:
+        """The factor that a rank trains: "a" or "b"."""
+        groups = self.groups_of(replica.size, replica.hosts)
+        first = groups.index(group_of(groups, replica.rank)) < (len(groups) + 1) // 2
+        return "a" if first and len(groups) > 1 and self.sync != "only-b" else "b"
+
+    def is_split(self, step: int) -> bool:
+        """Whether weights are factored after so many updates."""
+        return step >= self._first and (step - self._first) % self.every < self.every - self.full
+
+    def changes(self, step: int) -> bool:
+        """Whether weights are factored, or made whole, or both, after so many updates."""
+        into = (step - self._first) % self.every
+        return step >= self._first and (into == 0 or into == self.every - self.full)
+
+    def active(self, replica: Replica) -> Replica:
+        """What is trained at the moment, as a replica of its own."""
+        mine, parameters = self.trains(replica), dict(replica.parameters)
+        for bench in workshop_of(replica).benches:
+            trained = "weight" if bench.rank is None else mine
+            for which, name in bench.names.items():
+                if which != trained:
+                    del parameters[name]
+        return replica._replace(parameters=parameters)
+
+    def units(self, replica: Replica) -> tuple[Unit, ...]:
+        return self._exchange.units(self.active(replica))
+
+    def layers(self, replica: Replica, state: ABState, dense_bytes: int, said: Mapping[str, int]) -> dict[str, Layer]:
+        return {}  # what they are changes from phase to phase: the meter counts by these
+
+    def effective(self, replica: Replica) -> Mapping[str, Tensor]:
+        """The parameters of the model as it would be without factors."""
+        found = dict(replica.parameters)
+        for bench in workshop_of(replica).benches:
+            found[bench.names["weight"]] = bench.matrix().view(bench.layer.full_shape)
+            del found[bench.names["a"]], found[bench.names["b"]]
+        return found
+
+    # --- steps
+
+    def init(self, replica: Replica) -> ABState:
+        for bench in workshop_of(replica).benches:
+            bench.train("weight" if bench.rank is None else self.trains(replica))
+        return ABState(0, self._exchange.init(self.active(replica)))
+
+    def before_update(self, replica: Replica, state: ABState) -> Talk:
+        workshop_of(replica).slow_down(self.slowed(state.step))
+        active, split = self.active(replica), self.is_split(state.step)
+        among = group_of(self.groups_of(replica.size, replica.hosts), replica.rank)
+        among = among if split else tuple(range(replica.size))
+        talk = self._exchange.before_update(part_of(active, among), state.exchange)
+        outcome = yield from within(among, talk, FACTORS if split else WEIGHTS)
+        return Outcome(state._replace(exchange=outcome.state), outcome.lost)
+
+    def after_update(self, replica: Replica, state: ABState) -> Talk:
+        yield from ()
+        workshop_of(replica).slow_down(1.0)
+        step = state.step + 1
+        if not self.changes(step):
+            return Outcome(state._replace(step=step))
+        if self.is_split(state.step):
+            agreed = yield from self.agreed(replica)
+            lost = _not_finite(agreed)
+            if lost:
+                return Outcome(state, lost)
+            self._make_whole(replica, agreed)
+        if self.is_split(step):
+            lost = yield from within(tuple(range(replica.size)), self._split(replica), SYNC)
+            if lost:
+                return Outcome(state, lost)
+        return Outcome(self.init(replica)._replace(step=step))
+
+    def slowed(self, step: int) -> float:
+        """The part of the learning rate that the update has which follows so many: it climbs after each change."""
+        if step < self._first:
+            return 1.0
+        into = (step - self._first) % self.every
+        since = into if into < self.every - self.full else into - (self.every - self.full)
+        return min(1.0, since / self.rebound) if self.rebound else 1.0
+
+    def agreed(self, replica: Replica) -> Talk:
+        """What groups agree on: all parameters, of whole layers, by name. Changes nothing."""
+        groups = self.groups_of(replica.size, replica.hosts)
+        sync = "only-b" if len(groups) == 1 and self.sync == "only-learned" else self.sync
+        found = {name: x.detach().clone() for name, x in self.effective(replica).items()}
+        benches = workshop_of(replica).benches if self._is_factored(replica) else []
+        factors = {bench.names[which]: getattr(bench, which).detach().clone() for bench in benches for which in "ab"}
+        weights = [bench.names["weight"] for bench in benches]
+        rest = [name for name in found if name not in weights]
+        if sync == "only-learned":
+            yield from self._learned(replica, benches, factors, groups)
+        said = found if sync == "full" else {name: found[name] for name in rest}
+        if sync == "with-stale":
+            said |= factors
+        elif sync == "only-b":
+            said |= {bench.names["b"]: factors[bench.names["b"]] for bench in benches}
+        yield from within(tuple(range(replica.size)), _means(said, replica.size), SYNC)
+        found |= {name: said[name] for name in said if name in found}
+        factors |= {name: said[name] for name in said if name in factors}
+        for bench in benches if sync != "full" else ():
+            product = aligned(factors[bench.names["a"]]) @ aligned(factors[bench.names["b"]])
+            found[bench.names["weight"]] = product.view(bench.layer.full_shape)
+        return found
+
+    def _learned(self, replica: Replica, benches: list[Bench], factors: dict[str, Tensor], groups: Groups) -> Talk:
+        """Those who trained a factor average it, and tell the others."""
+        half = (len(groups) + 1) // 2
+        teams = [tuple(sorted(rank for ranks in some for rank in ranks)) for some in (groups[:half], groups[half:])]
+        which = self.trains(replica)
+        mine = teams[which == "b"]
+        learned = {bench.names[which]: factors[bench.names[which]] for bench in benches}
+        yield from within(mine, _means(learned, len(mine)), SYNC)
+        factors |= learned
+        sources = {bench.names[w]: teams[w == "b"][0] for bench in benches for w in "ab"}
+        yield from within(tuple(range(replica.size)), _told(factors, sources, replica.size), SYNC)
+
+    def _make_whole(self, replica: Replica, agreed: Mapping[str, Tensor]) -> None:
+        benches = {bench.names["weight"]: bench for bench in workshop_of(replica).benches}
+        for name, x in agreed.items():
+            if name in benches:
+                benches[name].merge(x, self.moments)
+            else:
+                replica.parameters[name].detach().copy_(x)
+
+    def _split(self, replica: Replica) -> Talk:
+        """Rank 0 factors all weights, and tells all: elsewhere, signs and turns could come out differently."""
+        benches = workshop_of(replica).benches
+        here = [bench.decomposed(self.cutoff) if replica.rank == 0 and bench.is_finite() else None for bench in benches]
+        device = benches[0].weight.device
+        counts = {"": torch.tensor([float(x[0].shape[1]) if x else torch.nan for x in here], device=device)}
+        yield from _told(counts, {"": 0}, replica.size)
+        ranks = counts[""].tolist()
+        wrong = [bench.names["weight"] for bench, rank in zip(benches, ranks, strict=True) if isnan(rank)]
+        if wrong:
+            return (Lost(tuple(wrong), (), "parameters"),)
+        factors: dict[str, Tensor] = {}
+        names: list[str] = []
+        for bench, rank, mine in zip(benches, map(int, ranks), here, strict=True):
+            rows, columns = bench.shape
+            empty = bench.weight.new_empty(rows, rank), bench.weight.new_empty(rank, columns)
+            factors |= dict(zip((bench.names["a"], bench.names["b"]), mine or empty, strict=True))
+            names += [bench.names["a"], bench.names["b"]]
+        yield from _told(factors, dict.fromkeys(names, 0), replica.size)
+        for bench in benches:
+            bench.split(factors[bench.names["a"]], factors[bench.names["b"]], self.moments)
+        return ()
+
+    def _is_factored(self, replica: Replica) -> bool:
+        return any(bench.rank is not None for bench in workshop_of(replica).benches)
+
+    @property
+    def _first(self) -> int:
+        """There has been an update when weights are factored: before it, nobody is asked."""
+        return max(1, self.after)
+
+    @property
+    def _exchange(self) -> DataParallel:
+        return DataParallel(self.reducer)
+
+
+def workshop_of(replica: Replica) -> Workshop:
+    if not isinstance(replica.workshop, Workshop):
+        raise ValueError("ABTraining changes layers: it needs a model and its optimizer, from thinwire.prepared(...)")
+    return replica.workshop
+
+
+def _means(tensors: dict[str, Tensor], size: int) -> Talk:
+    """Overwrite tensors by their means over all."""
+    units = _fused(tensors)
+    yield from together([(world(size), _mean(unit, tensors)) for unit in units])
+
+
+def _mean(unit: Unit, tensors: Mapping[str, Tensor]) -> Generator[Message, Reply[Tensor], None]:
+    reply = yield Message(unit.gathered(tensors), Identity())
+    unit.write(reply.reduced, tensors)
+
+
+def _told(tensors: dict[str, Tensor], sources: Mapping[str, int], size: int) -> Talk:
+    """Overwrite tensors by those of the rank that knows each."""
+    talks = []
+    for source in sorted(set(sources.values())):
+        theirs = {name: x for name, x in tensors.items() if sources.get(name) == source}
+        talks += [_heard(unit, tensors, source) for unit in _fused(theirs)]
+    yield from together([(world(size), talk) for talk in talks])
+
+
+def _heard(unit: Unit, tensors: Mapping[str, Tensor], source: int) -> Generator[Message, Reply[Tensor], None]:
+    reply = yield Message(unit.gathered(tensors), Identity(), source=source)
+    unit.write(reply.reduced, tensors)
+
+
+def _fused(tensors: Mapping[str, Tensor]) -> tuple[Unit, ...]:
+    return units_of(Replica(tensors, dict.fromkeys(tensors, "other"), 0, 1), Identity(), WHOLE)
+
+
+def _not_finite(tensors: Mapping[str, Tensor]) -> tuple[Lost, ...]:
+    return tuple(Lost((name,), (), "parameters") for name, x in tensors.items() if not is_finite(x))
