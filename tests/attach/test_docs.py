@@ -1,21 +1,32 @@
-"""The script in the guide to neighbours runs as it is."""
+"""The scripts in the guides run as they are."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-GUIDE = Path(__file__).parents[2] / "docs" / "neighbours.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_example_trains_on_four_ranks(tmp_path: Path) -> None:
-    found = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+def said(page: str, ranks: int, folder: Path) -> str:
+    """What the first script of a page prints on so many ranks."""
+    found = re.search(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
     assert found
-    script = tmp_path / "script.py"
+    script = folder / "script.py"
     script.write_text(found[1])
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", str(script)]
+    ranked = ["--standalone", "--nproc-per-node", str(ranks)]
+    command = [sys.executable, "-m", "torch.distributed.run", *ranked, str(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    told = re.findall(r"replicas are ([\d.]+)% apart, \{\d: (\d+), \d: \2\} bytes", done.stdout)
+    return done.stdout
+
+
+def test_neighbours_train(tmp_path: Path) -> None:
+    told = re.findall(r"replicas are ([\d.]+)% apart, \{\d: (\d+), \d: \2\} bytes", said("neighbours.md", 4, tmp_path))
     assert len(told) == 4
     assert len({apart for apart, _ in told}) == 1
+
+
+def test_replicas_that_meet_train(tmp_path: Path) -> None:
+    told = re.findall(r"replicas are ([\d.]+)% apart, (\d+) times fewer bytes", said("less_often.md", 2, tmp_path))
+    assert told == [("0.0", "50")] * 2, "they have just met"
