@@ -33,7 +33,7 @@ from .core import (
 )
 from .handle import Handle
 from .lazy import Lazy, dense
-from .low_rank import load_low_rank, merged
+from .low_rank import Thin, load_low_rank, merged
 from .methods import gathered, settled, sharded, strategy_of
 from .nonfinite import NonFiniteError
 from .notation import NotationError, parse
@@ -167,6 +167,7 @@ __all__ = [
     "Star",
     "Strategy",
     "Ternary",
+    "Thin",
     "Together",
     "TopK",
     "Topology",

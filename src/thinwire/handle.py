@@ -7,9 +7,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from .averaging import averaged, centred, exported, led, refresh_batchnorm, whole
+from .low_rank import Thin
 from .methods import notation_of
 from .session import Session
-from .strategies import Layer
+from .strategies import Independent, Layer
 from .transports import Meter
 
 
@@ -32,6 +33,17 @@ class Handle:
     def ranks(self) -> tuple[int, ...]:
         """Those who are still here, by the numbers they began with."""
         return self._session.transport.names
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The groups that ranks are in, for methods that have several."""
+        strategy, replica = self._session.strategy, self._session.replica
+        return strategy.groups_of(replica.size, replica.hosts) if isinstance(strategy, Independent) else ()
+
+    def factored(self) -> dict[str, Thin]:
+        """What those layers are at the moment that are factored at times, by name: rows, columns and rank."""
+        workshop = self._session.replica.workshop
+        return {} if workshop is None else workshop.factored()
 
     def average(self) -> nn.Module:
         """A copy of the model with the mean of all ranks' parameters and buffers, for evaluating or saving.

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .core import Replica, Strategy, Talk
+from .low_rank import Thin
 from .nonfinite import NonFiniteError, problem_of
 from .outcome import Lost
 from .strategies import Consensus, DataParallel, Independent, Layer, Overlapping, consensus
@@ -85,6 +86,17 @@ class Rehearsal:
             meter.average_bytes += took.link_bytes
             meter.consensus = found.distance
         return found
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The groups that ranks are in, for strategies that have several."""
+        strategy, first = self.strategy, self.replicas[0]
+        return strategy.groups_of(first.size, first.hosts) if isinstance(strategy, Independent) else ()
+
+    def factored(self, rank: int = 0) -> dict[str, Thin]:
+        """What those layers of a rank's model are that are factored at times."""
+        workshop = self.replicas[rank].workshop
+        return {} if workshop is None else workshop.factored()
 
     def layers(self, rank: int = 0) -> dict[str, Layer]:
         """What a rank has said of each layer, and how much it has not."""

@@ -19,6 +19,7 @@ import thinwire
 from thinwire.lab import links
 from thinwire.lab.capture import Capture
 from thinwire.lab.learner import Learner, Task, task_of
+from thinwire.lab.phases import grouped
 from thinwire.lab.plan import Plan
 from thinwire.lab.record import Clock, Record, links_of, told_warnings
 from thinwire.lab.runs import Run
@@ -95,6 +96,7 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
                 clock.go_on()
             learner.update()
             record.step(loss, handle.meter, clock.read())
+            record.phases.note(step, handle.factored())
             if record.is_due():
                 dist.barrier()  # the clock goes on until the last rank has made the step
                 clock.stop()
@@ -132,6 +134,7 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
         wire=busiest["wire"],
         said=busiest["said"],
         links=busiest["links"],
+        groups=grouped(handle.groups, [{int(r): n for r, n in one["links"]["sent"].items()} for one in everyone]),
         warned=warned,
     )
 

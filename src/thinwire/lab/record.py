@@ -16,6 +16,7 @@ from thinwire.lab import machine
 from thinwire.lab.layers import Layers
 from thinwire.lab.learner import Learner, Task
 from thinwire.lab.links import Link
+from thinwire.lab.phases import Phases
 from thinwire.lab.plan import Plan
 from thinwire.lab.runs import CONSENSUS, WORST, Run
 from thinwire.lab.workloads.own import digest
@@ -55,7 +56,7 @@ class Record:
         self.link: list[int] = []
         self.seconds: list[float] = []
         self.evaluations: list[dict[str, float]] = []
-        self.layers = Layers()
+        self.layers, self.phases = Layers(), Phases()
         count = min(plan.evaluations, task.steps)
         self._due = {round((i + 1) * task.steps / count) for i in range(count)}
 
@@ -108,6 +109,7 @@ class Record:
         wire: int | None,
         said: dict[str, int],
         links: dict[str, Any],
+        groups: dict[str, Any],
         warned: list[str],
     ) -> Run:
         """The run: the mean losses over the ranks, the counts of the rank whose link carried most, the longest time."""
@@ -119,6 +121,7 @@ class Record:
             wired = [self._on_the_link(nbytes * busiest) for nbytes in self.link]
             seconds = [here + there for here, there in zip(seconds, wired, strict=True)]
             parts["exchange"] = wired[-1]
+        parameters = sum(p.numel() for p in workload.model().parameters())
         counted = {name: int(meter[f"{name}_bytes"]) for name in ("dense", "payload", "link")}
         return Run(
             workload=plan.workload,
@@ -145,7 +148,9 @@ class Record:
             kinds=self.layers.kinds(said, self.task.steps),
             layers=self.layers.told(),
             links=links,
-            parameters=sum(p.numel() for p in workload.model().parameters()),
+            factored=self.phases.told(parameters),
+            groups=groups,
+            parameters=parameters,
             batch=self.task.batch * plan.ranks,
             budget=plan.budget,
             threads=plan.threads,

@@ -39,6 +39,10 @@ class Run:
     layers: list[dict[str, Any]] = field(default_factory=list)
     # Of the rank whose link carried the most: its number, and the bytes it sent to and received from each other rank.
     links: dict[str, Any] = field(default_factory=dict)
+    # Of layers that are factored at times: kinds and shapes, ranks at each change, parameters of the thin model at the end.
+    factored: dict[str, Any] = field(default_factory=dict)
+    # Groups of ranks, and the bytes that all ranks sent within and between them.
+    groups: dict[str, Any] = field(default_factory=dict)
     parameters: int = 0
     batch: int = 0  # examples a step, over all ranks
     budget: str = ""

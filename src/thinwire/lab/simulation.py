@@ -15,6 +15,7 @@ import thinwire
 from thinwire.lab import machine
 from thinwire.lab.capture import Capture
 from thinwire.lab.learner import Learner, Task, task_of
+from thinwire.lab.phases import grouped
 from thinwire.lab.plan import Plan
 from thinwire.lab.record import Record, links_of, told_warnings
 from thinwire.lab.runs import Run
@@ -69,6 +70,7 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
                 compute += max(factor * (a + b) for factor, a, b in zip(slower, forth, back, strict=True))
                 own = compute + _coding_seconds(between)
                 record.step(torch.stack(losses).double().mean(), between.meters[0], own)
+                record.phases.note(step, between.factored())
                 if record.is_due():
                     between.land()
                     record.count_again(between.meters[0])
@@ -85,6 +87,7 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
         wire=None,
         said=meter.said,
         links=links_of(busiest, meter),
+        groups=grouped(between.groups, [meter.sent for meter in between.meters]),
         warned=warned,
     )
 

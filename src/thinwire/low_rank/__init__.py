@@ -3,6 +3,17 @@
 from .exported import export, load_low_rank, smaller
 from .layers import FACTORED, Factored
 from .plain import merged, thin
-from .workshop import Workshop, decomposed
+from .workshop import Thin, Workshop, decomposed
 
-__all__ = ["FACTORED", "Factored", "Workshop", "decomposed", "export", "load_low_rank", "merged", "smaller", "thin"]
+__all__ = [
+    "FACTORED",
+    "Factored",
+    "Thin",
+    "Workshop",
+    "decomposed",
+    "export",
+    "load_low_rank",
+    "merged",
+    "smaller",
+    "thin",
+]

@@ -20,6 +20,7 @@ class Factored:
     """What such layers share; it comes before torch's own class of the layer."""
 
     plain: ClassVar[type[nn.Module]]  # what the layer is without it
+    kind: ClassVar[str] = "dense"
     whole: ClassVar[str] = "weight"  # the parameter that may be factored
     full_shape: torch.Size
     _parameters: dict[str, nn.Parameter | None]
@@ -91,10 +92,11 @@ class FactoredLinear(Factored, nn.Linear):
 class FactoredProjection(FactoredLinear, NonDynamicallyQuantizableLinear):
     """The last one of torch's attention, which looks at its weight instead of calling it."""
 
-    plain = NonDynamicallyQuantizableLinear
+    plain, kind = NonDynamicallyQuantizableLinear, "attention"
 
 
 class _FactoredConv(Factored):
+    kind = "conv"
     groups: int
 
     @property
@@ -128,7 +130,7 @@ class FactoredConv3d(_FactoredConv, nn.Conv3d):  # type: ignore[override]
 
 
 class FactoredEmbedding(Factored, nn.Embedding):
-    plain = nn.Embedding
+    plain, kind = nn.Embedding, "embedding"
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]  # a parameter at times
@@ -144,7 +146,7 @@ class FactoredEmbedding(Factored, nn.Embedding):
 class FactoredAttention(Factored, nn.MultiheadAttention):
     """Its three input projections, which are one matrix."""
 
-    plain = nn.MultiheadAttention
+    plain, kind = nn.MultiheadAttention, "attention"
     whole = "in_proj_weight"
 
     @property

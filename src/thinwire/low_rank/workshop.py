@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,15 @@ from .moments import carry, forget
 
 MOMENTS = ("carry", "reset")
 LOWEST = 1e-5  # the learning rate that a slowed down one climbs from
+
+
+class Thin(NamedTuple):
+    """A layer that is factored at times, as a matrix."""
+
+    kind: str  # conv, dense, embedding or attention
+    rows: int
+    columns: int
+    rank: int | None  # of its factors; None while it is whole
 
 
 class Bench:
@@ -133,6 +142,10 @@ class Workshop:
             if any(p is whole for p in group["params"]):
                 group["params"] += [bench.a, bench.b]
         return bench
+
+    def factored(self) -> dict[str, Thin]:
+        """What its layers are at the moment."""
+        return {bench.name: Thin(bench.layer.kind, *bench.shape, bench.rank) for bench in self.benches}
 
     def slow_down(self, part: float) -> None:
         """Let the next update have a part of the learning rate; what a schedule sees is given back after it."""

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..core import Replica, State, Strategy, Talk
 from ..outcome import Lost
+from ..topologies import Groups
 from .layer import Layer
 from .units import Unit, layers_of
 
@@ -39,6 +40,10 @@ class Independent(Strategy):
     def own_gradients(self, state: State) -> bool:
         """Whether the gradients of the next update stay each rank's own."""
         return True
+
+    def groups_of(self, size: int, hosts: tuple[str, ...] = ()) -> Groups:
+        """The groups that ranks are in, if there are several kinds of company."""
+        return ()
 
     def effective(self, replica: Replica) -> Mapping[str, Tensor]:
         """The parameters that tell what the model computes."""

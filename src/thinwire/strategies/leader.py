@@ -9,7 +9,7 @@ from torch import Tensor
 from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Peers, Replica, Reply, Talk, together
 from ..outcome import Lost, Outcome
-from ..topologies import Grouping, Together, group_of, part_of, within, world
+from ..topologies import Grouping, Groups, Together, group_of, part_of, within, world
 from .independent import Independent
 from .units import Unit, check_fuse_below, spoken, units_of
 
@@ -61,7 +61,11 @@ class Leader(Independent):
     needs_loss: ClassVar[bool] = True
 
     def check(self, size: int, hosts: tuple[str, ...] = ()) -> None:
-        self.groups.of(size, hosts)
+        self.groups_of(size, hosts)
+
+    def groups_of(self, size: int, hosts: tuple[str, ...] = ()) -> Groups:
+        groups = self.groups.of(size, hosts)
+        return groups if len(groups) > 1 else ()
 
     @property
     def period(self) -> int:
@@ -123,8 +127,8 @@ class Leader(Independent):
 
     def _group(self, replica: Replica) -> tuple[int, ...]:
         """The ranks of this one's group; none if all are in one."""
-        groups = self.groups.of(replica.size, replica.hosts)
-        return group_of(groups, replica.rank) if len(groups) > 1 else ()
+        groups = self.groups_of(replica.size, replica.hosts)
+        return group_of(groups, replica.rank) if groups else ()
 
 
 class Led(NamedTuple):

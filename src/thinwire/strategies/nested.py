@@ -63,7 +63,10 @@ class Nested(Independent):
                 )
 
     def check(self, size: int, hosts: tuple[str, ...] = ()) -> None:
-        self.groups.of(size, hosts)
+        self.groups_of(size, hosts)
+
+    def groups_of(self, size: int, hosts: tuple[str, ...] = ()) -> Groups:
+        return self.groups.of(size, hosts)
 
     @property
     def saves(self) -> bool:
@@ -125,7 +128,7 @@ class Nested(Independent):
         return Outcome(state, tuple(lost))
 
     def seat(self, replica: Replica) -> Seat:
-        groups = self.groups.of(replica.size, replica.hosts)
+        groups = self.groups_of(replica.size, replica.hosts)
         group = group_of(groups, replica.rank)
         shares = _shares(replica, groups)
         place = group.index(replica.rank)

@@ -3,7 +3,7 @@
 from collections import Counter
 from html import escape
 
-from thinwire.lab.report import adaptation, ways
+from thinwire.lab.report import adaptation, ranks, ways
 from thinwire.lab.report.elements import card, cards, figure, row, swatch, table
 from thinwire.lab.report.findings import findings
 from thinwire.lab.report.looks import Look, kind_order
@@ -40,6 +40,7 @@ def task(section: Section, chosen: dict[str, Look], key: str) -> str:
         _legend(section, chosen),
         tag("div", *drawn, class_="plots"),
         _ways(section, chosen),
+        _factored(section, chosen, key),
         _layers(section, chosen, key),
         id=key,
         class_="task",
@@ -109,6 +110,19 @@ def _ways(section: Section, chosen: dict[str, Look]) -> str:
         if (said := ways.told(entry))
     ]
     return tag("h3", "Who speaks with whom") + tag("ul", *told, class_="notes ways") if told else ""
+
+
+def _factored(section: Section, chosen: dict[str, Look], key: str) -> str:
+    """The phases of those methods that factor layers."""
+    told = [
+        tag("li", swatch(chosen[entry.label]), tag("b", escape(entry.label)), f": {escape(said)}")
+        for entry in section.entries
+        if (said := ranks.told(entry))
+    ]
+    if not told:
+        return ""
+    drawn = tag("div", *(figure(plot, key) for plot in ranks.plots(section)), class_="plots")
+    return tag("h3", "Layers that are factored") + tag("ul", *told, class_="notes ways") + drawn
 
 
 def _layers(section: Section, chosen: dict[str, Look], key: str) -> str:

@@ -8,7 +8,25 @@ SAME = 1.02  # links that carry more or less alike
 
 
 def told(entry: Entry) -> str:
-    """A sentence on the busiest rank of the first run of a method whose replicas differ; else nothing."""
+    """Sentences on the first run of a method whose replicas differ: its busiest rank, and its groups; else nothing."""
+    return " ".join(said for said in (_busiest(entry), _groups(entry)) if said)
+
+
+def _groups(entry: Entry) -> str:
+    """What all ranks together sent to their own groups, and to others."""
+    run = entry.runs[0]
+    groups = run.groups.get("groups", [])
+    if not groups:
+        return ""
+    within, between = (human(run.groups[where] / run.steps) for where in ("within", "between"))
+    named = [f"ranks {spoken([str(rank) for rank in ranks])}" for ranks in groups]
+    who = spoken(named) if sum(map(len, groups)) <= MOST_NAMES else f"{len(groups)} groups of ranks"
+    if len(groups) == 1:
+        return f"All ranks are in one group: {within} a step, of all together."
+    return f"In groups, {who}: {within} a step within groups and {between} between them, of all ranks together."
+
+
+def _busiest(entry: Entry) -> str:
     run = entry.runs[0]
     if entry.apart is None or not run.links.get("sent") or not run.links.get("received"):
         return ""

@@ -1,0 +1,56 @@
+"""How the layers of a model are factored as a run goes on, and what groups of ranks say to each other."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import thinwire
+
+Layers = Mapping[str, thinwire.Thin]
+
+
+class Phases:
+    """Notes every change of phase."""
+
+    def __init__(self) -> None:
+        self._layers: Layers = {}
+        self._changes: list[dict[str, Any]] = []
+
+    def note(self, step: int, layers: Layers) -> None:
+        """What layers are after so many steps."""
+        if layers != self._layers:
+            self._layers = dict(layers)
+            self._changes.append({"step": step, "ranks": {name: layer.rank for name, layer in layers.items()}})
+
+    def told(self, parameters: int) -> dict[str, Any]:
+        """The layers, each change, and how many parameters the model has in thin layers at the end."""
+        if not self._changes:
+            return {}
+        last: dict[str, int | None] = next(
+            (at["ranks"] for at in reversed(self._changes) if any(at["ranks"].values())), {}
+        )
+        saved = sum(_saved(layer, last.get(name)) for name, layer in self._layers.items())
+        return {
+            "layers": [
+                {"name": name, "kind": layer.kind, "rows": layer.rows, "columns": layer.columns}
+                for name, layer in self._layers.items()
+            ],
+            "changes": self._changes,
+            "parameters": parameters - saved,
+        }
+
+
+def _saved(layer: thinwire.Thin, rank: int | None) -> int:
+    whole = layer.rows * layer.columns
+    return 0 if rank is None else max(0, whole - rank * (layer.rows + layer.columns))
+
+
+def grouped(groups: Sequence[Sequence[int]], sent: Iterable[Mapping[int, int]]) -> dict[str, Any]:
+    """Bytes within and between groups, of all ranks together, from what each sent to each other."""
+    if not groups:
+        return {}
+    of_rank = {rank: i for i, ranks in enumerate(groups) for rank in ranks}
+    counted = {"within": 0, "between": 0}
+    for rank, to in enumerate(sent):
+        for other, nbytes in to.items():
+            counted["within" if of_rank[rank] == of_rank[other] else "between"] += nbytes
+    return {"groups": [list(ranks) for ranks in groups]} | counted
