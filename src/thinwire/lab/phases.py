@@ -25,9 +25,8 @@ class Phases:
         """The layers, each change, and how many parameters the model has in thin layers at the end."""
         if not self._changes:
             return {}
-        last: dict[str, int | None] = next(
-            (at["ranks"] for at in reversed(self._changes) if any(at["ranks"].values())), {}
-        )
+        factored = [at["ranks"] for at in self._changes if any(at["ranks"].values())]
+        last: dict[str, int | None] = factored[-1] if factored else {}
         saved = sum(_saved(layer, last.get(name)) for name, layer in self._layers.items())
         return {
             "layers": [

@@ -1,5 +1,7 @@
 """Layers that are factored at times: their ranks as a run goes on, and what is left of the model."""
 
+from typing import Any
+
 from thinwire.lab.report import layers
 from thinwire.lab.report.adaptation import looks_of
 from thinwire.lab.report.curves import Curve
@@ -11,6 +13,8 @@ from thinwire.lab.report.summary import Entry, Section
 from thinwire.lab.report.svg import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, Axis
 from thinwire.lab.report.units import percent
 from thinwire.lab.runs import Run
+
+MOST_PHASES = 6  # that are named
 
 
 def plots(section: Section) -> list[Plot]:
@@ -24,23 +28,19 @@ def told(entry: Entry) -> str:
     run = entry.runs[0]
     if not run.factored:
         return ""
-    phases = _phases(run)
+    changes = run.factored["changes"]
     thin, whole = run.factored["parameters"], run.parameters
-    named = ", ".join(f"{phase} from step {step:,}" for step, phase in phases[:MOST_PHASES])
-    more = f", and {len(phases) - MOST_PHASES} more changes" if len(phases) > MOST_PHASES else ""
+    named = ", ".join(_phase(at) for at in changes[:MOST_PHASES])
+    more = f", and {len(changes) - MOST_PHASES} more changes" if len(changes) > MOST_PHASES else ""
     return (
         f"{named}{more}. In thin layers, the model at the end has {thin:,} of {whole:,} parameters: {whole / thin:.1f} "
         "times fewer."
     )
 
 
-MOST_PHASES = 6  # that are named
-
-
-def _phases(run: Run) -> list[tuple[int, str]]:
-    """The steps after which layers were factored or made whole."""
-    found = [(at["step"], "factored" if any(at["ranks"].values()) else "whole") for at in run.factored["changes"]]
-    return [now for now, before in zip(found, [(0, ""), *found], strict=False) if now[1] != before[1] or now[0] > 1]
+def _phase(change: dict[str, Any]) -> str:
+    phase = "factored" if any(change["ranks"].values()) else "whole"
+    return f"{phase} after step {change['step']:,}" if change["step"] > 1 else f"{phase} at first"
 
 
 def _drawn(entry: Entry, number: int) -> Plot | None:
