@@ -55,6 +55,7 @@ def recorded(steps, link_bytes=1000, **settings):
         wire=None,
         said={},
         links={},
+        groups={},
         warned=[],
     )
 

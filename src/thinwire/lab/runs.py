@@ -39,7 +39,7 @@ class Run:
     layers: list[dict[str, Any]] = field(default_factory=list)
     # Of the rank whose link carried the most: its number, and the bytes it sent to and received from each other rank.
     links: dict[str, Any] = field(default_factory=dict)
-    # Of layers that are factored at times: kinds, shapes, ranks at each change; parameters of the thin model at the end.
+    # Of layers that are factored at times: kinds, shapes, ranks at each change; how many parameters it has in the end.
     factored: dict[str, Any] = field(default_factory=dict)
     # Groups of ranks, and the bytes that all ranks sent within and between them.
     groups: dict[str, Any] = field(default_factory=dict)

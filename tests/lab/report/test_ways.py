@@ -44,3 +44,25 @@ def test_nothing_is_said_of_those_who_speak_with_all_or_did_not_tell():
     old = differing("dpsgd")
     old.links = {}
     assert told(old) == ""
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        (
+            [[0, 1], [2, 3]],
+            "In groups, ranks 0 and 1 and ranks 2 and 3: 8.0 kB a step within groups and 500 B between them, of all "
+            "ranks together.",
+        ),
+        ([[0, 1, 2, 3]], "All ranks are in one group: 8.0 kB a step, of all together."),
+        (
+            [[rank, rank + 1] for rank in range(0, 12, 2)],
+            "In groups, 6 groups of ranks: 8.0 kB a step within groups and 500 B between them, of all ranks together.",
+        ),
+    ],
+    ids=["two", "one", "many"],
+)
+def test_groups_are_told_in_a_sentence(groups, said):
+    run = differing("ab", ways=({}, {}))
+    run.groups = {"groups": groups, "within": 8_000 * run.steps, "between": 500 * run.steps}
+    assert told(run) == said
