@@ -5,6 +5,8 @@ import pytest
 from thinwire.lab.runs import Run
 
 FIELDS = {
+    "factored",
+    "groups",
     "schema",
     "version",
     "commit",
