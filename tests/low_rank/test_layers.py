@@ -65,7 +65,7 @@ def test_nothing_changes_by_splitting_without_loss(kind: str) -> None:
     torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(model.layer.weight, workshop.benches[0].matrix().view_as(model.layer.weight))
     for bench in workshop.benches:
-        bench.merge(bench.matrix(), "carry")
+        bench.merge(bench.matrix())
     torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
     workshop.end()
     assert type(model.layer) is type(LAYERS[kind][0]())
@@ -111,7 +111,7 @@ def test_a_thin_layer_costs_what_its_rank_says() -> None:
     with FlopCounterMode(display=False) as one:
         model(x[:1])
     assert one.get_total_flops() == 2 * 8 * (256 + 256)
-    bench.merge(bench.matrix(), "carry")
+    bench.merge(bench.matrix())
     bench.split(a[:, :200], b[:200], "carry")  # where two products would cost more, the weight is computed
     with FlopCounterMode(display=False) as thick:
         model(x)
@@ -177,14 +177,11 @@ def test_means_of_gradients_go_over_to_factors_exactly(make: Callable[[nn.Module
     if "exp_avg_sq" in state:
         assert (found["exp_avg_sq"] >= 0).all()
         assert found["step"] == state["step"]
-    # And back: what a factor does not tell is gone, what it tells is there.
-    before = {key: value.clone() for key, value in found.items() if value is not None}
-    other = "b" if which == "a" else "a"
-    workshop.optimizer.state.pop(getattr(bench, other))
-    b, a = bench.b.detach().clone(), bench.a.detach().clone()
-    bench.merge(bench.matrix(), "carry")
-    again = workshop.optimizer.state[bench.weight][name]
-    torch.testing.assert_close(again @ b.T if which == "a" else a.T @ again, before[name], rtol=1e-3, atol=1e-4)
+    # What is known of the weight waits for it; of the frozen factor, nothing is to be known.
+    assert getattr(bench, "b" if which == "a" else "a") not in workshop.optimizer.state
+    bench.merge(bench.matrix())
+    bench.train("weight")
+    assert same_bits(workshop.optimizer.state[bench.weight][name], state[name])
     assert bench.a not in workshop.optimizer.state
     assert bench.b not in workshop.optimizer.state
 
@@ -220,7 +217,7 @@ def test_an_optimizer_goes_on_through_all_changes(kind: str, make: Callable[[nn.
         frozen = (bench.b if which == "a" else bench.a).detach().clone()
         step()
         assert same_bits((bench.b if which == "a" else bench.a).detach(), frozen)
-        bench.merge(bench.matrix(), "carry")
+        bench.merge(bench.matrix())
         bench.train("weight")
     assert model(x).square().mean().item() < begun
     workshop.end()

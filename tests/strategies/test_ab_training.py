@@ -224,6 +224,21 @@ def test_batch_norms_exchange_nothing() -> None:
     assert set(crew.between.meters[0].said) <= {WEIGHTS, FACTORS, SYNC}
 
 
+@pytest.mark.parametrize("sync", ["only-learned", "with-stale", "full", "only-b"])
+@pytest.mark.parametrize("make", [momentum, adam])
+def test_with_whole_weights_all_are_in_step(sync: str, make: Any) -> None:
+    """What optimizers remember has to be the same for that, also of what groups have trained by themselves."""
+    crew = ranks(sync=sync, groups=GroupsOf(2), make=make, full=3).train(3)
+    assert crew.apart() == 0
+    crew.train(2)
+    assert crew.apart() > 0
+    crew.train(1)
+    for _ in range(3):
+        assert bench(crew).rank is None
+        assert crew.apart() == 0
+        crew.train(1)
+
+
 # --- merging
 
 

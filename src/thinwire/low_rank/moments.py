@@ -1,8 +1,7 @@
-"""What an optimizer remembers of a weight, as what it would remember of its factors, and back.
+"""What an optimizer remembers of a weight, as what it would remember of its factors.
 
 With W = A B and G the gradient of W, the gradient of A is G B' and that of B is A' G. So means of gradients go over to
-factors exactly; from a factor they come back as far as it tells. Means of squares go over as if entries had nothing to
-do with each other.
+factors exactly, and means of squares as if entries had nothing to do with each other.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """A user's model whose layers are factored and made whole again while it is trained."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -57,24 +57,19 @@ class Bench:
         return decomposed(self.matrix(), cutoff)
 
     def split(self, a: Tensor, b: Tensor, moments: str) -> None:
-        """Go over to factors."""
+        """Go over to factors. What the optimizer knows of the weight waits for it, unless it is to be forgotten."""
         was = self.weight.shape
         self.a.data, self.b.data = a.contiguous(), b.contiguous()
         if moments == "carry":
             carry(self.optimizer, self.weight, was, self.a, None, b.T)
             carry(self.optimizer, self.weight, was, self.b, a.T, None)
-        forget(self.optimizer, self.weight)
+        else:
+            forget(self.optimizer, self.weight)
         self._put_away(self.weight)
 
-    def merge(self, matrix: Tensor, moments: str) -> None:
+    def merge(self, matrix: Tensor) -> None:
         """Go back to one weight."""
-        a, b = self.a.detach(), self.b.detach()
         self.weight.data = matrix.reshape(self.layer.full_shape).contiguous()
-        if moments == "carry":
-            # Only one of them was trained here, and is known.
-            carry(self.optimizer, self.a, a.shape, self.weight, None, torch.linalg.pinv(b.float()).T.to(b.dtype))
-            if self.a not in self.optimizer.state:
-                carry(self.optimizer, self.b, b.shape, self.weight, torch.linalg.pinv(a.float()).T.to(a.dtype), None)
         forget(self.optimizer, self.a, self.b)
         self._put_away(self.a, self.b)
 
@@ -85,6 +80,8 @@ class Bench:
             p.requires_grad_(name in which)
             if name not in which:
                 p.grad = None
+                if name != "weight":
+                    forget(self.optimizer, p)
 
     def _put_away(self, *parameters: nn.Parameter) -> None:
         for p in parameters:
@@ -143,6 +140,24 @@ class Workshop:
                 group["params"] += [bench.a, bench.b]
         return bench
 
+    def moments(self, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Copies of what the optimizer remembers of these, of their shapes; zeros if it does not know one yet."""
+        known = self.optimizer.state
+        kinds = sorted({kind for state in known.values() for kind, x in state.items() if _is_moment(kind, x)})
+        found = {}
+        for name, p in parameters.items():
+            for kind in kinds:
+                there = known.get(p, {}).get(kind)
+                found[f"{kind} of {name}"] = torch.zeros_like(p) if there is None else there.clone()
+        return found
+
+    def remember(self, parameters: Mapping[str, Tensor], moments: Mapping[str, Tensor]) -> None:
+        """Have the optimizer go on from these, where it knows a parameter."""
+        for name, p in parameters.items():
+            for kind, x in self.optimizer.state.get(p, {}).items():
+                if f"{kind} of {name}" in moments:
+                    x.copy_(moments[f"{kind} of {name}"])
+
     def factored(self) -> dict[str, Thin]:
         """What its layers are at the moment."""
         return {bench.name: Thin(bench.layer.kind, *bench.shape, bench.rank) for bench in self.benches}
@@ -162,11 +177,15 @@ class Workshop:
         """Give the model back as it was, its layers whole."""
         for bench in self.benches:
             if bench.rank is not None:
-                bench.merge(bench.matrix(), "carry")
+                bench.merge(bench.matrix())
             bench.train("weight")
             plain(bench.layer)
             for group in self.optimizer.param_groups:
                 group["params"] = [p for p in group["params"] if p is not bench.a and p is not bench.b]
+
+
+def _is_moment(kind: str, what: Any) -> bool:
+    return isinstance(what, Tensor) and kind != "step"
 
 
 def plain(layer: Factored) -> None:

@@ -154,7 +154,10 @@ class ABTraining(Independent):
         if not self.changes(step):
             return Outcome(state._replace(step=step))
         if self.is_split(state.step):
-            agreed = yield from self.agreed(replica)
+            rest, workshop = self._rest(replica), workshop_of(replica)
+            moments = workshop.moments(rest)
+            agreed = yield from self.agreed(replica, moments)
+            workshop.remember(rest, moments)
             lost = _not_finite(agreed)
             if lost:
                 return Outcome(state, lost)
@@ -173,8 +176,8 @@ class ABTraining(Independent):
         since = into if into < self.every - self.full else into - (self.every - self.full)
         return min(1.0, since / self.rebound) if self.rebound else 1.0
 
-    def agreed(self, replica: Replica) -> Talk:
-        """What groups agree on: all parameters, of whole layers, by name. Changes nothing."""
+    def agreed(self, replica: Replica, more: dict[str, Tensor] | None = None) -> Talk:
+        """What groups agree on: all parameters, of whole layers, by name. Changes nothing but `more`, to its mean."""
         groups = self.groups_of(replica.size, replica.hosts)
         sync = "only-b" if len(groups) == 1 and self.sync == "only-learned" else self.sync
         found = {name: x.detach().clone() for name, x in self.effective(replica).items()}
@@ -184,12 +187,15 @@ class ABTraining(Independent):
         rest = [name for name in found if name not in weights]
         if sync == "only-learned":
             yield from self._learned(replica, benches, factors, groups)
-        said = found if sync == "full" else {name: found[name] for name in rest}
+        said = dict(found) if sync == "full" else {name: found[name] for name in rest}
         if sync == "with-stale":
             said |= factors
         elif sync == "only-b":
             said |= {bench.names["b"]: factors[bench.names["b"]] for bench in benches}
+        more = {} if more is None else more
+        said |= more
         yield from within(tuple(range(replica.size)), _means(said, replica.size), SYNC)
+        more |= {name: said[name] for name in more}
         found |= {name: said[name] for name in said if name in found}
         factors |= {name: said[name] for name in said if name in factors}
         for bench in benches if sync != "full" else ():
@@ -213,7 +219,7 @@ class ABTraining(Independent):
         benches = {bench.names["weight"]: bench for bench in workshop_of(replica).benches}
         for name, x in agreed.items():
             if name in benches:
-                benches[name].merge(x, self.moments)
+                benches[name].merge(x)
             else:
                 replica.parameters[name].detach().copy_(x)
 
@@ -239,6 +245,11 @@ class ABTraining(Independent):
         for bench in benches:
             bench.split(factors[bench.names["a"]], factors[bench.names["b"]], self.moments)
         return ()
+
+    def _rest(self, replica: Replica) -> dict[str, Tensor]:
+        """What has no factors."""
+        factored = {name for bench in workshop_of(replica).benches for name in bench.names.values()}
+        return {name: p for name, p in replica.parameters.items() if name not in factored}
 
     def _is_factored(self, replica: Replica) -> bool:
         return any(bench.rank is not None for bench in workshop_of(replica).benches)
