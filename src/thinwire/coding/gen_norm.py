@@ -48,15 +48,9 @@ class GenNorm(Model):
 
     def fit(self, counts: Integers) -> bytes | None:
         """Of the grids that may be meant, the one whose fit from moments takes the fewest bits."""
-        tried = [
-            Fitting(grid, of_symbols[: len(grid.halves)], self._only)
-            for grid in (self._grids(len(counts)) if counts.any() else ())
-            for of_symbols in [by_symbol(counts, grid.bits)]
-            if not of_symbols[len(grid.halves) :].any()
-        ]
-        if not tried:
+        fitting = _fitting(counts.tobytes(), tuple(grid.code for grid in self._grids(len(counts))), self._only)
+        if fitting is None:
             return None
-        fitting = min(tried, key=lambda fitting: fitting.bits(fitting.by_moments))
         found = fitting.by_likelihood() if self.fitted == "likelihood" else fitting.by_moments
         # Where there is more than was looked at, any symbol may be there.
         first, last = (fitting.first, fitting.last) if self.sample is None else (0, len(fitting.grid.halves) - 1)
@@ -100,11 +94,20 @@ def by_symbol(counts: Integers, bits: int) -> Integers:
     """How often each symbol of so many bits is there, where several are packed into what was counted."""
     if bits >= 8:
         return counts
-    there = np.arange(len(counts))
-    of_symbols = np.zeros(2**bits, np.int64)
-    for shift in range(0, 8, bits):
-        np.add.at(of_symbols, (there >> shift) & (2**bits - 1), counts)
-    return of_symbols
+    of_symbols = [counts.reshape(-1, 2**bits, 2**shift).sum((0, 2)) for shift in range(0, 8, bits)]
+    return np.asarray(sum(of_symbols))
+
+
+@lru_cache(maxsize=1)  # a fit by likelihood often follows one from moments, of the same symbols
+def _fitting(counted: bytes, codes: tuple[int, ...], only: int | None) -> Fitting | None:
+    counts = np.frombuffer(counted, np.int64)
+    tried = [
+        Fitting(grid, of_symbols[: len(grid.halves)], only)
+        for grid in (map(GRIDS.__getitem__, codes) if counts.any() else ())
+        for of_symbols in [by_symbol(counts, grid.bits)]
+        if not of_symbols[len(grid.halves) :].any()
+    ]
+    return min(tried, key=lambda fitting: fitting.bits(fitting.by_moments), default=None)
 
 
 @lru_cache(maxsize=1024)

@@ -1,6 +1,7 @@
 """The parameters of a law with few of them, as they are counted on the wire."""
 
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -30,8 +31,13 @@ def place_of(grid: Grid, scale: int, location: int) -> int:
         return (location + 2**15) * FINE
     if not grid.centred:
         return location
-    wide = fixed.exp2(np.array([min(scale, LARGEST_SCALE) * ONE // SCALE_STEPS]))
-    return int(wide[0]) * location // WITH_SCALE >> FRACTION
+    return _wide(min(scale, LARGEST_SCALE)) * location // WITH_SCALE >> FRACTION
+
+
+@lru_cache(maxsize=2**12)
+def _wide(scale: int) -> int:
+    """A scale in FINE-th parts of a unit, in fixed point."""
+    return int(fixed.exp2(np.array([scale * ONE // SCALE_STEPS]))[0])
 
 
 def location_of(grid: Grid, scale: int, place: float) -> int:
