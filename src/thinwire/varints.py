@@ -28,6 +28,13 @@ class Reader:
         self.used += 1
         return int(self.data[self.used - 1])
 
+    def take(self, count: int) -> bytes:
+        """So many of them."""
+        if count > len(self.data) - self.used:
+            raise PayloadError("the buffer ends within its layout")
+        self.used += count
+        return bytes(self.data[self.used - count : self.used])
+
     def number(self) -> int:
         value = shift = 0
         while True:

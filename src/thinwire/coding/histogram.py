@@ -68,13 +68,12 @@ def _rice(places: Integers, size: int) -> bytes:
 
 
 def _unrice(reader: Reader, size: int) -> Integers:
-    rests = [reader.byte() for _ in range(reader.number())]
+    rests = reader.take(reader.number())
     low = reader.byte()
-    count = sum(map(int.bit_count, rests))
-    lows = [reader.byte() for _ in range(packed_bytes(count, min(low, 64)))]
-    places: Integers = gaps.decode(_bytes(rests), _bytes([low, *lows]), size).numpy()
+    lows = reader.take(packed_bytes(int.from_bytes(rests).bit_count(), min(low, 64)))
+    places: Integers = gaps.decode(_bytes(rests), _bytes(bytes([low]) + lows), size).numpy()
     return places
 
 
-def _bytes(data: list[int]) -> Tensor:
-    return torch.tensor(data, dtype=torch.uint8)
+def _bytes(data: bytes) -> Tensor:
+    return torch.from_numpy(np.frombuffer(data, np.uint8).copy())

@@ -116,7 +116,12 @@ def decode(data: NDArray[np.uint8], count: int, frequencies: Integers, dtype: DT
 
 def bits(counts: Integers, frequencies: Integers) -> int:
     """How many bits so many of each symbol take, without the lengths of streams and what fills their last bytes."""
-    return int(bits_by(_code(checked(frequencies)).lengths, counts, frequencies))
+    checked(frequencies)
+    return int(bits_by(lengths(frequencies, _limit(len(frequencies))).astype(np.int64), counts, frequencies))
+
+
+def _limit(alphabet: int) -> int:
+    return 12 if alphabet <= NARROW else 16
 
 
 def _counts(count: int) -> Integers:
@@ -135,7 +140,7 @@ def _streams(start: int, stop: int) -> slice:
 @lru_cache(maxsize=8)
 def _code(frequencies: bytes) -> Code:
     given = np.frombuffer(frequencies, np.int64)
-    limit = 12 if len(given) <= NARROW else 16
+    limit = _limit(len(given))
     long = lengths(given, limit).astype(np.int64)
     there = long.nonzero()[0]
     order = there[np.argsort(long[there], kind="stable")]
