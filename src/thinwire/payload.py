@@ -70,7 +70,7 @@ def encode(x: Tensor | Lazy, codec: Codec, seed: int) -> Tensor:
     length = HEADER.size + body.numel()
     if length >= 2**32:
         raise ValueError(f"a message of {length} bytes; one may have 4 GiB at most")
-    checksum = _checksum(len(parts), length, body)
+    checksum = _checksum(len(parts), length, _memory(body))
     head = HEADER.pack(MAGIC, VERSION, len(parts), length, checksum)
     return torch.cat([_from_bytes(head, x.device), body])
 
@@ -138,9 +138,10 @@ def _opened(buffer: Tensor, like: Tensor) -> Parts:
     if length != buffer.numel():
         raise PayloadError(f"the header declares {length} bytes, the buffer has {buffer.numel()}")
     body = buffer[HEADER.size :]
-    if checksum != _checksum(count, length, body):
+    memory = _memory(body)
+    if checksum != _checksum(count, length, memory):
         raise PayloadError("the checksum does not match: the buffer was damaged on its way")
-    told = Reader(body)
+    told = Reader(memory)
     slots = tuple(_slot(told, like) for _ in range(count))
     declared = sum(prod(slot.shape) * slot.dtype.itemsize for slot in slots)
     if declared > most_bytes(like):
@@ -216,6 +217,10 @@ def _from_bytes(data: bytes | bytearray, device: torch.device) -> Tensor:
     )
 
 
-def _checksum(count: int, length: int, body: Tensor) -> int:
+def _memory(x: Tensor) -> memoryview:
+    return x.contiguous().cpu().numpy().data
+
+
+def _checksum(count: int, length: int, body: memoryview) -> int:
     head = HEADER.pack(MAGIC, VERSION, count, length, 0)
-    return zlib.crc32(body.contiguous().cpu().numpy().data, zlib.crc32(head))
+    return zlib.crc32(body, zlib.crc32(head))

@@ -1,7 +1,5 @@
 """Small numbers in few bytes: seven bits a byte, lowest first; the high bit says that more follow."""
 
-from torch import Tensor
-
 from .core import PayloadError
 
 LONGEST = 35  # bits
@@ -19,7 +17,7 @@ def written(value: int) -> bytes:
 class Reader:
     """Reads bytes one after the other, and what is written in them."""
 
-    def __init__(self, data: bytes | Tensor) -> None:
+    def __init__(self, data: bytes | memoryview) -> None:
         self.data, self.used = data, 0
 
     def byte(self) -> int:
