@@ -1,5 +1,7 @@
 """Vectors that kernels have to get right, by what is special about them."""
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,12 @@ SIZES = (1, 2, 63, 64, 1001)
 LARGE = 200_003  # enough for a sample, and for three threads
 
 
-def vectors(size: int) -> dict[str, Tensor]:
+def vector(kind: str, size: int) -> Tensor:
+    return _vectors(size)[kind].clone()
+
+
+@cache
+def _vectors(size: int) -> dict[str, Tensor]:
     return {
         "normal": random(size),
         "of very different sizes": random(size) * random(size, seed=1).mul(5).exp(),
@@ -24,4 +31,4 @@ def vectors(size: int) -> dict[str, Tensor]:
     }
 
 
-KINDS = tuple(vectors(1))
+KINDS = tuple(_vectors(1))

@@ -5,7 +5,8 @@ from thinwire.kernels import bins
 from thinwire.kernels.sparse import Sparse
 
 from ..helpers import random, same_bits
-from .inputs import KINDS, LARGE, SIZES, vectors
+from .inputs import KINDS, LARGE, SIZES, vector
+from .twins import on_one_thread
 
 
 @pytest.fixture(params=["compiled", "plain"])
@@ -82,7 +83,7 @@ def test_what_is_not_finite_is_not_hidden(select, value):
 def check_twins(gradient, rest, bin_size, factor):
     outs = torch.empty(len(rest)), torch.empty(len(rest))
     said = bins.add_and_select(gradient, rest, outs[0], bin_size, factor)
-    twin = bins._plain(gradient, rest, outs[1], bin_size, factor)
+    twin = on_one_thread(lambda: bins._plain(gradient, rest, outs[1], bin_size, factor))
     assert same_bits(*outs)
     if isinstance(twin, Sparse):
         assert torch.equal(said.where, twin.where)
@@ -95,7 +96,7 @@ def check_twins(gradient, rest, bin_size, factor):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", SIZES)
 def test_the_loops_give_the_bits_of_their_twin(size, kind):
-    gradient = vectors(size)[kind]
+    gradient = vector(kind, size)
     for rest in (random(size, seed=3), torch.zeros(size), gradient):
         for bin_size in (1, 7, 32, 50, 64, 500):
             for factor in (1.0, 2.0, 2.7):
@@ -105,4 +106,4 @@ def test_the_loops_give_the_bits_of_their_twin(size, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_loops_give_the_bits_of_their_twin_on_any_number_of_threads(threads, kind):
     for bin_size in (50, 70_000):
-        check_twins(vectors(LARGE)[kind], random(LARGE, seed=3), bin_size, 2.0)
+        check_twins(vector(kind, LARGE), random(LARGE, seed=3), bin_size, 2.0)

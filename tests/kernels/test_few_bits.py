@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as arrays
 from torch import Tensor
 
 from thinwire import PayloadError, Quantize, Sign, Ternary, payload
+from thinwire.kernels import quantise
 from thinwire.kernels.bits import packed_bytes
 from thinwire.kernels.coded import Coded, Meaning
 from thinwire.kernels.quantise import noise, quantised
@@ -18,11 +19,13 @@ from thinwire.kernels.signs import signs, thirds
 from thinwire.lazy import Lazy
 
 from ..helpers import random, same_bits
-from .inputs import KINDS, vectors
+from . import inputs
+from .inputs import KINDS
 from .twins import THREADS, on_threads, plainly
 
 SIZES = (0, 1, 7, 1001, 40_009)
-BLOCKS = (3, 512, 2**14 + 1)
+SMALLER_SIZES = (0, 1, 7, 1001, 10_007)  # with blocks to suit: a few of the longest, and one in several turns
+BLOCKS = (3, 512, 2**12 + 1)
 KEYS = (None, 2**32 - 5)
 every_number_of_threads = pytest.mark.parametrize("threads", THREADS)
 every_kind = pytest.mark.parametrize("kind", [*KINDS, "not finite"])
@@ -31,7 +34,7 @@ every_width = pytest.mark.parametrize("bits", [2, 3, 4, 8])
 
 def vector(kind: str, size: int) -> Tensor:
     if kind != "not finite":
-        return vectors(size)[kind] if size else torch.zeros(0)
+        return inputs.vector(kind, size) if size else torch.zeros(0)
     x = random(size)
     x[::97], x[5::613], x[11::619] = torch.inf, -torch.nan, -torch.inf
     return x
@@ -39,8 +42,9 @@ def vector(kind: str, size: int) -> Tensor:
 
 @every_width
 @every_kind
-def test_loops_and_twins_quantise_alike(kind: str, bits: int) -> None:
-    for size, block, key in product(SIZES, BLOCKS, KEYS):
+def test_loops_and_twins_quantise_alike(kind: str, bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantise, "LARGE", 2**12)
+    for size, block, key in product(SMALLER_SIZES, BLOCKS, KEYS):
         x = vector(kind, size)
         before = x.clone()
         told = plainly(lambda: quantised(x, bits, block, key))  # noqa: B023
@@ -125,6 +129,7 @@ every_codec = pytest.mark.parametrize("codec", CODECS, ids=repr)
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 every_type = pytest.mark.parametrize("dtype", TYPES, ids=str)
 Codecs = Quantize | Sign | Ternary
+CODED_SIZES = (0, 1, 7, 1001, 20_011)  # of which torch itself makes one stretch, on any number of threads
 
 
 def heard(codec: Codecs, size: int, dtype: torch.dtype) -> Lazy:
@@ -141,7 +146,7 @@ def test_it_is_written_added_and_taken_away_as_if_it_were_written_out(
     codec: Codecs, dtype: torch.dtype, threads: int
 ) -> None:
     wide = torch.promote_types(dtype, torch.float32)
-    for size in SIZES:
+    for size in CODED_SIZES:
         lazy, x, total = heard(codec, size, dtype), random(size, seed=1, dtype=dtype), random(size, seed=2, dtype=wide)
         written = plainly(lazy.dense)
         jobs: list[tuple[Callable[[Tensor], object], Tensor]] = [

@@ -7,7 +7,8 @@ from thinwire.kernels.sparse import Sparse
 from thinwire.lazy import Rest
 
 from ..helpers import random, same_bits
-from .inputs import KINDS, LARGE, SIZES, vectors
+from .inputs import KINDS, LARGE, SIZES, vector
+from .twins import on_one_thread
 
 Patch = pytest.MonkeyPatch
 RATIOS = (0.001, 0.01, 0.3, 1.0)
@@ -28,21 +29,25 @@ def test_the_largest_are_found_and_of_equal_ones_the_first(kind: str, compiled: 
     if not compiled:
         monkeypatch.setattr(top_k, "loops_for", lambda *tensors: None)
     for size in (1, 2, 65, 700):
-        x = vectors(size)[kind]
+        x = vector(kind, size)
         for ratio in RATIOS:
             found = top_k.largest(x, of(size, ratio))
             assert found.where.tolist() == in_order(x, of(size, ratio))
             assert torch.equal(found.values, x[found.where])
 
 
+def plain(x: torch.Tensor, count: int) -> torch.Tensor:
+    return on_one_thread(lambda: top_k._plain(x, count))
+
+
 def check_twins(x: torch.Tensor, ratio: float) -> None:
     size, count = len(x), of(len(x), ratio)
-    assert torch.equal(top_k.largest(x, count).where, top_k._plain(x, count))
+    assert torch.equal(top_k.largest(x, count).where, plain(x, count))
     for rest, decay in ((torch.zeros(size), 1.0), (random(size, seed=3), 0.9), (-x, 0.5)):
         out, total = torch.empty(size), torch.mul(rest, decay).add_(x)
         found = top_k.largest_of_sum(x, Rest(rest), decay, out, count)
         assert same_bits(out, total)
-        assert torch.equal(found.where, top_k._plain(total, count))
+        assert torch.equal(found.where, plain(total, count))
         assert same_bits(found.values, total[found.where])
 
 
@@ -50,19 +55,19 @@ def check_twins(x: torch.Tensor, ratio: float) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_the_loops_give_the_bits_of_their_twin(size: int, kind: str) -> None:
     for ratio in RATIOS:
-        check_twins(vectors(size)[kind], ratio)
+        check_twins(vector(kind, size), ratio)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_loops_give_the_bits_of_their_twin_on_any_number_of_threads(threads: int, kind: str) -> None:
     for ratio in (0.001, 0.3):
-        check_twins(vectors(LARGE)[kind], ratio)
+        check_twins(vector(kind, LARGE), ratio)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_written_past_the_cache_is_the_same(threads: int, kind: str, monkeypatch: Patch) -> None:
     monkeypatch.setattr(top_k, "FAR", 0)
-    check_twins(vectors(LARGE)[kind], 0.01)
+    check_twins(vector(kind, LARGE), 0.01)
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])

@@ -32,6 +32,16 @@ def on_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def on_one_thread(job: Callable[[], Result]) -> Result:
+    """What comes of it where torch itself has no other threads to wait for."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return job()
+    finally:
+        torch.set_num_threads(before)
+
+
 def outcome(job: Callable[[], Result]) -> Result | str:
     """What comes of it, be it an error."""
     try:
