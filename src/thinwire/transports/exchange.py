@@ -116,10 +116,11 @@ class _Round:
         }
         incoming = yield from self._sizes(outgoing)
         heard = yield from self._post(_all_joined(outgoing), incoming)
+        nothing, shards = _joined([]), [g.shard_bytes(self.rank) for g in self.summed]
         for r in self.others:
             messages = [m for m in self.sealed if r in m.speakers]
-            lengths = [g.shard_bytes(self.rank) for g in self.summed] + [m.heard_bytes for m in messages]
-            pieces = payload.split(heard.get(r, _joined([])), lengths)  # nothing comes from who has nothing to say
+            lengths = shards + [m.heard_bytes for m in messages]
+            pieces = payload.split(heard.get(r, nothing), lengths)  # nothing comes from who has nothing to say
             for group, piece in zip(self.summed, pieces, strict=False):
                 group.heard[r] = piece
             for message, piece in zip(messages, pieces[len(self.summed) :], strict=True):
@@ -127,15 +128,14 @@ class _Round:
 
     def _sizes(self, outgoing: dict[int, list[Tensor]]) -> Generator[Post, dict[int, Tensor], dict[int, int]]:
         """How many bytes each rank will tell me; where that varies, it says so first."""
-        sizes = {
-            r: sum(g.shard_bytes(self.rank) for g in self.summed)
-            + sum(m.heard_bytes or 0 for m in self.sealed if r in m.speakers)
-            for r in self.others
-        }
+        shards = sum(g.shard_bytes(self.rank) for g in self.summed)
+        sizes = {r: shards + sum(m.heard_bytes or 0 for m in self.sealed if r in m.speakers) for r in self.others}
         varied = [m for m in self.sealed if m.heard_bytes is None]
         if varied:
+            sums = {r: sum(piece.nbytes for piece in pieces) for r, pieces in outgoing.items()}
+            written = {nbytes: torch.tensor([nbytes]).view(torch.uint8) for nbytes in set(sums.values())}
             told = {
-                r: torch.tensor([sum(piece.nbytes for piece in pieces)]).view(torch.uint8).to(pieces[0].device)
+                r: written[sums[r]].to(pieces[0].device)
                 for r, pieces in outgoing.items()
                 if any(r in m.said for m in varied)
             }

@@ -50,7 +50,8 @@ class Summed:
         return _bytes_of_shard(self.total, rank, self.shard_size)
 
     def shard_bytes(self, rank: int) -> int:
-        return self.signal_shard(rank).numel()
+        start, stop = (min(r * self.shard_size, self.signal.numel()) for r in (rank, rank + 1))
+        return (stop - start) * self.signal.itemsize
 
     def add_up(self) -> None:
         if not self.shard_bytes(self.rank):
