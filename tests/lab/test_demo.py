@@ -1,5 +1,6 @@
 import io
 
+import pytest
 from rich.console import Console
 
 from thinwire.lab import demo, links
@@ -30,19 +31,31 @@ def test_the_demo_trains_its_methods_in_real_processes_and_leaves_a_report(tmp_p
     assert powersgd.ratio > 10
 
 
-def test_without_links_the_demo_models_them_and_says_why(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "METHODS", ["fp16"])
-    monkeypatch.setattr(links, "possible", lambda: "this is an island")
-    console = Console(record=True, width=300, file=io.StringIO())
-    (run,), page = demo.run(tmp_path, console, ranks=2, steps=2)
+def without_links(folder, console, steps):
+    """A demo of one method where no links can be made."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "METHODS", ["fp16"])
+        patch.setattr(links, "possible", lambda: "this is an island")
+        (run,), page = demo.run(folder, console, ranks=2, steps=steps)
+    return run, page
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """The folder of a short demo, its run, its page, and what it said."""
+    folder, console = tmp_path_factory.mktemp("demo"), Console(record=True, width=300, file=io.StringIO())
+    run, page = without_links(folder, console, steps=2)
+    return folder, run, page.read_text(), console.export_text()
+
+
+def test_without_links_the_demo_models_them_and_says_why(first):
+    _, run, page, said = first
     assert run.modelled
-    assert "The link is modelled, as none can be made here: this is an island." in console.export_text()
-    assert "modelled" in page.read_text()
+    assert "The link is modelled, as none can be made here: this is an island." in said
+    assert "modelled" in page
 
 
-def test_a_demo_starts_afresh(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "METHODS", ["fp16"])
-    monkeypatch.setattr(links, "possible", lambda: "this is an island")
-    for steps in (2, 3):
-        (run,), _ = demo.run(tmp_path, Console(quiet=True), ranks=2, steps=steps)
-        assert run.steps == steps
+def test_a_demo_starts_afresh(first):
+    folder, before, _, _ = first
+    assert before.steps == 2
+    assert without_links(folder, Console(quiet=True), steps=3)[0].steps == 3
