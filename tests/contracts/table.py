@@ -4,6 +4,7 @@
 """
 
 from thinwire import (
+    ABTraining,
     AdaComp,
     After,
     Average,
@@ -221,7 +222,14 @@ DATA_PARALLEL: tuple[DataParallel, ...] = (
     DataParallel(After(1, Feedback(Sign()))),
 )
 
-STRATEGIES: tuple[Strategy, ...] = (*DATA_PARALLEL, *NEIGHBOURS, *LOCAL)
+# They change the model, so contracts hold in their own tests only.
+FACTORING: tuple[ABTraining, ...] = (
+    ABTraining(),
+    ABTraining(Cast("float16"), after=5, every=20, full=0, cutoff=0.3, sync="only-b", groups=Together()),
+    ABTraining(groups=GroupsOf(2), keep=("head.*", "stem"), ends=False, rebound=0, moments="reset"),
+)
+
+STRATEGIES: tuple[Strategy, ...] = (*DATA_PARALLEL, *NEIGHBOURS, *LOCAL, *FACTORING)
 
 # Each can be made of 4 ranks.
 TOPOLOGIES: tuple[Topology, ...] = (

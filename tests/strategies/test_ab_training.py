@@ -12,7 +12,9 @@ from torch.optim.lr_scheduler import StepLR
 from thinwire import ABTraining, ByHost, DataParallel, GroupsOf, Identity, NonFiniteError, Quantize, Together
 from thinwire.low_rank import merged
 from thinwire.states import plain, restored
-from thinwire.strategies.ab_training import FACTORS, SYNC, WEIGHTS, workshop_of
+from thinwire.strategies import workshop_of
+from thinwire.strategies.ab_training import FACTORS, WEIGHTS
+from thinwire.strategies.syncs import SYNC
 
 from ..helpers import same_bits, same_states
 from .models import Ranks, close, loss_of

@@ -1,6 +1,6 @@
 """Strategies: what replicas talk about, and when."""
 
-from .ab_training import ABTraining, workshop_of
+from .ab_training import ABTraining
 from .consensus import Consensus, consensus
 from .data_parallel import DataParallel
 from .edge_gossip import EdgeGossip
@@ -14,6 +14,7 @@ from .neighbours import Neighbours
 from .nested import Nested
 from .outer import OuterSGD
 from .push import Push
+from .syncs import workshop_of
 from .units import Unit
 
 __all__ = [

@@ -1,29 +1,23 @@
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isnan
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from ..codecs import Identity
-from ..core import Codec, Message, Reducer, Replica, Reply, State, Talk, together
-from ..kernels.product import aligned
-from ..lazy import is_finite
-from ..low_rank import Workshop
-from ..low_rank.workshop import MOMENTS, Bench
-from ..outcome import Lost, Outcome
+from ..core import Codec, Reducer, Replica, State, Talk
+from ..low_rank.workshop import MOMENTS
+from ..outcome import Outcome
 from ..reducers import as_reducer
-from ..topologies import Grouping, Groups, group_of, part_of, within, world
+from ..topologies import Grouping, Groups, group_of, part_of, within
+from . import syncs
 from .data_parallel import DataParallel
 from .independent import Independent
 from .layer import Layer
-from .units import Unit, units_of
+from .syncs import SYNC, SYNCS, workshop_of
+from .units import Unit
 
-SYNCS = ("only-learned", "with-stale", "full", "only-b")
-# What the meter counts bytes under.
-WEIGHTS, FACTORS, SYNC = "gradients of weights", "gradients of factors", "syncs and splits"
-WHOLE = 2**62  # fuses everything
+WEIGHTS, FACTORS = "gradients of weights", "gradients of factors"  # what the meter counts bytes under
 
 
 class ABState(NamedTuple):
@@ -158,12 +152,12 @@ class ABTraining(Independent):
             moments = workshop.moments(rest)
             agreed = yield from self.agreed(replica, moments)
             workshop.remember(rest, moments)
-            lost = _not_finite(agreed)
+            lost = syncs.not_finite(agreed)
             if lost:
                 return Outcome(state, lost)
             self._make_whole(replica, agreed)
         if self.is_split(step):
-            lost = yield from within(tuple(range(replica.size)), self._split(replica), SYNC)
+            lost = yield from within(tuple(range(replica.size)), syncs.split(replica, self.cutoff, self.moments), SYNC)
             if lost:
                 return Outcome(state, lost)
         return Outcome(self.init(replica)._replace(step=step))
@@ -179,41 +173,8 @@ class ABTraining(Independent):
     def agreed(self, replica: Replica, more: dict[str, Tensor] | None = None) -> Talk:
         """What groups agree on: all parameters, of whole layers, by name. Changes nothing but `more`, to its mean."""
         groups = self.groups_of(replica.size, replica.hosts)
-        sync = "only-b" if len(groups) == 1 and self.sync == "only-learned" else self.sync
-        found = {name: x.detach().clone() for name, x in self.effective(replica).items()}
-        benches = workshop_of(replica).benches if self._is_factored(replica) else []
-        factors = {bench.names[which]: getattr(bench, which).detach().clone() for bench in benches for which in "ab"}
-        weights = [bench.names["weight"] for bench in benches]
-        rest = [name for name in found if name not in weights]
-        if sync == "only-learned":
-            yield from self._learned(replica, benches, factors, groups)
-        said = dict(found) if sync == "full" else {name: found[name] for name in rest}
-        if sync == "with-stale":
-            said |= factors
-        elif sync == "only-b":
-            said |= {bench.names["b"]: factors[bench.names["b"]] for bench in benches}
-        more = {} if more is None else more
-        said |= more
-        yield from within(tuple(range(replica.size)), _means(said, replica.size), SYNC)
-        more |= {name: said[name] for name in more}
-        found |= {name: said[name] for name in said if name in found}
-        factors |= {name: said[name] for name in said if name in factors}
-        for bench in benches if sync != "full" else ():
-            product = aligned(factors[bench.names["a"]]) @ aligned(factors[bench.names["b"]])
-            found[bench.names["weight"]] = product.view(bench.layer.full_shape)
-        return found
-
-    def _learned(self, replica: Replica, benches: list[Bench], factors: dict[str, Tensor], groups: Groups) -> Talk:
-        """Those who trained a factor average it, and tell the others."""
-        half = (len(groups) + 1) // 2
-        teams = [tuple(sorted(rank for ranks in some for rank in ranks)) for some in (groups[:half], groups[half:])]
-        which = self.trains(replica)
-        mine = teams[which == "b"]
-        learned = {bench.names[which]: factors[bench.names[which]] for bench in benches}
-        yield from within(mine, _means(learned, len(mine)), SYNC)
-        factors |= learned
-        sources = {bench.names[w]: teams[w == "b"][0] for bench in benches for w in "ab"}
-        yield from within(tuple(range(replica.size)), _told(factors, sources, replica.size), SYNC)
+        whole = {name: x.detach().clone() for name, x in self.effective(replica).items()}
+        return (yield from syncs.agreed(replica, self.sync, groups, self.trains(replica), whole, more))
 
     def _make_whole(self, replica: Replica, agreed: Mapping[str, Tensor]) -> None:
         benches = {bench.names["weight"]: bench for bench in workshop_of(replica).benches}
@@ -223,36 +184,10 @@ class ABTraining(Independent):
             else:
                 replica.parameters[name].detach().copy_(x)
 
-    def _split(self, replica: Replica) -> Talk:
-        """Rank 0 factors all weights, and tells all: elsewhere, signs and turns could come out differently."""
-        benches = workshop_of(replica).benches
-        here = [bench.decomposed(self.cutoff) if replica.rank == 0 and bench.is_finite() else None for bench in benches]
-        device = benches[0].weight.device
-        counts = {"": torch.tensor([float(x[0].shape[1]) if x else torch.nan for x in here], device=device)}
-        yield from _told(counts, {"": 0}, replica.size)
-        ranks = counts[""].tolist()
-        wrong = [bench.names["weight"] for bench, rank in zip(benches, ranks, strict=True) if isnan(rank)]
-        if wrong:
-            return (Lost(tuple(wrong), (), "parameters"),)
-        factors: dict[str, Tensor] = {}
-        names: list[str] = []
-        for bench, rank, mine in zip(benches, map(int, ranks), here, strict=True):
-            rows, columns = bench.shape
-            empty = bench.weight.new_empty(rows, rank), bench.weight.new_empty(rank, columns)
-            factors |= dict(zip((bench.names["a"], bench.names["b"]), mine or empty, strict=True))
-            names += [bench.names["a"], bench.names["b"]]
-        yield from _told(factors, dict.fromkeys(names, 0), replica.size)
-        for bench in benches:
-            bench.split(factors[bench.names["a"]], factors[bench.names["b"]], self.moments)
-        return ()
-
     def _rest(self, replica: Replica) -> dict[str, Tensor]:
         """What has no factors."""
         factored = {name for bench in workshop_of(replica).benches for name in bench.names.values()}
         return {name: p for name, p in replica.parameters.items() if name not in factored}
-
-    def _is_factored(self, replica: Replica) -> bool:
-        return any(bench.rank is not None for bench in workshop_of(replica).benches)
 
     @property
     def _first(self) -> int:
@@ -262,42 +197,3 @@ class ABTraining(Independent):
     @property
     def _exchange(self) -> DataParallel:
         return DataParallel(self.reducer)
-
-
-def workshop_of(replica: Replica) -> Workshop:
-    if not isinstance(replica.workshop, Workshop):
-        raise ValueError("ABTraining changes layers: it needs a model and its optimizer, from thinwire.prepared(...)")
-    return replica.workshop
-
-
-def _means(tensors: dict[str, Tensor], size: int) -> Talk:
-    """Overwrite tensors by their means over all."""
-    units = _fused(tensors)
-    yield from together([(world(size), _mean(unit, tensors)) for unit in units])
-
-
-def _mean(unit: Unit, tensors: Mapping[str, Tensor]) -> Generator[Message, Reply[Tensor], None]:
-    reply = yield Message(unit.gathered(tensors), Identity())
-    unit.write(reply.reduced, tensors)
-
-
-def _told(tensors: dict[str, Tensor], sources: Mapping[str, int], size: int) -> Talk:
-    """Overwrite tensors by those of the rank that knows each."""
-    talks = []
-    for source in sorted(set(sources.values())):
-        theirs = {name: x for name, x in tensors.items() if sources.get(name) == source}
-        talks += [_heard(unit, tensors, source) for unit in _fused(theirs)]
-    yield from together([(world(size), talk) for talk in talks])
-
-
-def _heard(unit: Unit, tensors: Mapping[str, Tensor], source: int) -> Generator[Message, Reply[Tensor], None]:
-    reply = yield Message(unit.gathered(tensors), Identity(), source=source)
-    unit.write(reply.reduced, tensors)
-
-
-def _fused(tensors: Mapping[str, Tensor]) -> tuple[Unit, ...]:
-    return units_of(Replica(tensors, dict.fromkeys(tensors, "other"), 0, 1), Identity(), WHOLE)
-
-
-def _not_finite(tensors: Mapping[str, Tensor]) -> tuple[Lost, ...]:
-    return tuple(Lost((name,), (), "parameters") for name, x in tensors.items() if not is_finite(x))

@@ -2,13 +2,14 @@
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..core import Peers, Talk
+from ..core import Codec, Peers, Talk
 from .exchange import Place, Post, Said, Shared, rounds
 from .meter import Meter
 
@@ -47,6 +48,7 @@ class Simulated:
 
 class _Letter(NamedTuple):
     buffer: Tensor
+    about: "tuple[_About, ...]"  # what of it is for some ranks only
     post: Post
 
 
@@ -54,33 +56,34 @@ class _PostOffice:
     """Has what ranks sent, in order, until whom it is for asks for it; and sees to it that both mean the same."""
 
     def __init__(self) -> None:
-        self.waiting: dict[int, Post] = {}
+        self.waiting: dict[int, tuple[Post, list[tuple[Said, _About]]]] = {}
         self.letters: defaultdict[tuple[int, int], deque[_Letter]] = defaultdict(deque)  # by sender and listener
         self.said: dict[tuple[tuple[int, ...], int], tuple[int, tuple[_About, ...]]] = {}  # where, who first, what
         self.counts: Counter[tuple[int, tuple[int, ...]]] = Counter()
 
     def take(self, rank: int, post: Post) -> None:
-        self._compare_with_first(rank, post)
+        about = [(said, _About.of(said)) for said in post.about]
+        to_all = [_is_of_all(said, post) for said, _ in about]
+        self._compare_with_first(rank, post, tuple(a for (_, a), whole in zip(about, to_all, strict=True) if whole))
+        to_some = [told for told, whole in zip(about, to_all, strict=True) if not whole]
         # Copies, as a wire makes them: who has spoken may go on, and change what it said in place.
         copies = {id(said): said.clone() for said in post.outgoing.values()}
-        for listener, said in post.outgoing.items():
-            self.letters[rank, listener].append(_Letter(copies[id(said)], post))
-        self.waiting[rank] = post
+        for listener, buffer in post.outgoing.items():
+            told = tuple(a for said, a in to_some if listener in said.tells)
+            self.letters[rank, listener].append(_Letter(copies[id(buffer)], told, post))
+        self.waiting[rank] = post, to_some
 
     def deliver(self) -> dict[int, dict[int, Tensor]]:
         """To all for whom everything is here that they wait for."""
-        ready = [rank for rank, post in self.waiting.items() if all(self.letters[r, rank] for r in post.incoming)]
-        return {rank: self._delivered(rank, self.waiting.pop(rank)) for rank in ready}
+        ready = [rank for rank, (post, _) in self.waiting.items() if all(self.letters[r, rank] for r in post.incoming)]
+        return {rank: self._delivered(rank, *self.waiting.pop(rank)) for rank in ready}
 
-    def _delivered(self, rank: int, post: Post) -> dict[int, Tensor]:
+    def _delivered(self, rank: int, post: Post, about: "list[tuple[Said, _About]]") -> dict[int, Tensor]:
         heard = {}
         for other, nbytes in post.incoming.items():
             letter = self.letters[other, rank].popleft()
-            _compare(
-                [_About.of(said) for said in _of_some(letter.post) if rank in said.tells],
-                [_About.of(said) for said in _of_some(post) if other in said.hears],
-                f"rank {other} says {{}} to rank {rank}, which expects {{}}",
-            )
+            expected = tuple(a for said, a in about if other in said.hears)
+            _compare(letter.about, expected, f"rank {other} says {{}} to rank {rank}, which expects {{}}")
             if letter.buffer.nbytes != nbytes:
                 raise LockStepError(
                     f"rank {other} sends {letter.buffer.nbytes} bytes to rank {rank}, which expects {nbytes}"
@@ -88,9 +91,8 @@ class _PostOffice:
             heard[other] = letter.buffer
         return heard
 
-    def _compare_with_first(self, rank: int, post: Post) -> None:
+    def _compare_with_first(self, rank: int, post: Post, alike: "tuple[_About, ...]") -> None:
         """What all ranks say alike is compared at once, even where none of it travels from one to the other."""
-        alike = tuple(_About.of(said) for said in post.about if _is_of_all(said, post))
         where = (post.among, self.counts[rank, post.among])
         self.counts[rank, post.among] += 1
         first, theirs = self.said.setdefault(where, (rank, alike))
@@ -101,7 +103,7 @@ class _PostOffice:
         for (rank, other), letters in self.letters.items():
             if letters and other in outcomes:
                 raise LockStepError(_silent(other, rank, letters[0].post))
-        for rank, post in self.waiting.items():
+        for rank, (post, _) in self.waiting.items():
             missing = min(r for r in post.incoming if not self.letters[r, rank])
             if missing in outcomes:
                 raise LockStepError(_silent(missing, rank, post))
@@ -111,10 +113,6 @@ class _PostOffice:
 def _is_of_all(said: Said, post: Post) -> bool:
     peers = said.envelope.peers
     return peers.listeners is None and len(peers.weights) == len(post.among)
-
-
-def _of_some(post: Post) -> list[Said]:
-    return [said for said in post.about if not _is_of_all(said, post)]
 
 
 def _silent(rank: int, other: int, post: Post) -> str:
@@ -139,7 +137,7 @@ class _About(NamedTuple):
         peers, m = said.envelope
         shared = peers if peers.listeners is None else None
         return cls(
-            repr(m.codec), tuple(m.tensor.shape), m.tensor.dtype, m.seed, m.source, m.target, peers.topic, shared
+            _notation(m.codec), tuple(m.tensor.shape), m.tensor.dtype, m.seed, m.source, m.target, peers.topic, shared
         )
 
     def __str__(self) -> str:
@@ -148,6 +146,11 @@ class _About(NamedTuple):
         whom = "" if self.target is None else f" to {self.target}"
         said = f"a {self.dtype} tensor of shape {self.shape} through {self.codec} with seed {self.seed}{who}{whom}"
         return f"{said}{weights and ' weighing ' + weights} on {self.topic!r}"
+
+
+@lru_cache(maxsize=256)
+def _notation(codec: Codec) -> str:
+    return repr(codec)
 
 
 def _compare(told: Sequence[_About], expected: Sequence[_About], problem: str) -> None:

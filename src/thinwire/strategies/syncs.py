@@ -1,0 +1,123 @@
+"""What groups of ranks that train factors say to each other, at the end and at the beginning of their time."""
+
+from collections.abc import Generator, Mapping
+from math import isnan
+
+import torch
+from torch import Tensor
+
+from ..codecs import Identity
+from ..core import Message, Replica, Reply, Talk, together
+from ..kernels.product import aligned
+from ..lazy import is_finite
+from ..low_rank import Workshop
+from ..low_rank.workshop import Bench
+from ..outcome import Lost
+from ..topologies import Groups, within, world
+from .units import Unit, units_of
+
+SYNCS = ("only-learned", "with-stale", "full", "only-b")
+SYNC = "syncs and splits"  # what the meter counts bytes under
+WHOLE = 2**62  # fuses everything
+
+
+def workshop_of(replica: Replica) -> Workshop:
+    if not isinstance(replica.workshop, Workshop):
+        raise ValueError("ABTraining changes layers: it needs a model and its optimizer, from thinwire.prepared(...)")
+    return replica.workshop
+
+
+def agreed(
+    replica: Replica, sync: str, groups: Groups, which: str, whole: dict[str, Tensor], more: dict[str, Tensor] | None
+) -> Talk:
+    """All parameters as groups agree on them, in place of this rank's, which trains the factor `which`.
+
+    `more` is overwritten by its mean.
+    """
+    sync = "only-b" if len(groups) == 1 and sync == "only-learned" else sync
+    benches = [bench for bench in workshop_of(replica).benches if bench.rank is not None]
+    factors = {bench.names[w]: getattr(bench, w).detach().clone() for bench in benches for w in "ab"}
+    weights = [bench.names["weight"] for bench in benches]
+    if sync == "only-learned":
+        yield from _learned(replica, benches, factors, groups, which)
+    said = {name: x for name, x in whole.items() if sync == "full" or name not in weights}
+    if sync == "with-stale":
+        said |= factors
+    elif sync == "only-b":
+        said |= {bench.names["b"]: factors[bench.names["b"]] for bench in benches}
+    yield from within(tuple(range(replica.size)), _means(said | (more or {}), replica.size), SYNC)
+    for bench in benches if sync != "full" else ():
+        product = aligned(factors[bench.names["a"]]) @ aligned(factors[bench.names["b"]])
+        whole[bench.names["weight"]] = product.view(bench.layer.full_shape)
+    return whole
+
+
+def _learned(replica: Replica, benches: list[Bench], factors: dict[str, Tensor], groups: Groups, which: str) -> Talk:
+    """Those who trained a factor average it, and tell the others."""
+    half = (len(groups) + 1) // 2
+    teams = [tuple(sorted(rank for ranks in some for rank in ranks)) for some in (groups[:half], groups[half:])]
+    mine = teams[which == "b"]
+    learned = {bench.names[which]: factors[bench.names[which]] for bench in benches}
+    yield from within(mine, _means(learned, len(mine)), SYNC)
+    sources = {bench.names[w]: teams[w == "b"][0] for bench in benches for w in "ab"}
+    yield from within(tuple(range(replica.size)), _told(factors, sources, replica.size), SYNC)
+
+
+def split(replica: Replica, cutoff: float, moments: str) -> Talk:
+    """Rank 0 factors all weights, and tells all: elsewhere, signs and turns could come out differently.
+
+    Returns what was lost.
+    """
+    benches = workshop_of(replica).benches
+    here = [bench.decomposed(cutoff) if replica.rank == 0 and bench.is_finite() else None for bench in benches]
+    device = benches[0].weight.device
+    counts = {"": torch.tensor([float(x[0].shape[1]) if x else torch.nan for x in here], device=device)}
+    yield from _told(counts, {"": 0}, replica.size)
+    ranks = counts[""].tolist()
+    wrong = [bench.names["weight"] for bench, rank in zip(benches, ranks, strict=True) if isnan(rank)]
+    if wrong:
+        return (Lost(tuple(wrong), (), "parameters"),)
+    factors: dict[str, Tensor] = {}
+    names: list[str] = []
+    for bench, rank, mine in zip(benches, map(int, ranks), here, strict=True):
+        rows, columns = bench.shape
+        empty = bench.weight.new_empty(rows, rank), bench.weight.new_empty(rank, columns)
+        factors |= dict(zip((bench.names["a"], bench.names["b"]), mine or empty, strict=True))
+        names += [bench.names["a"], bench.names["b"]]
+    yield from _told(factors, dict.fromkeys(names, 0), replica.size)
+    for bench in benches:
+        bench.split(factors[bench.names["a"]], factors[bench.names["b"]], moments)
+    return ()
+
+
+def _means(tensors: dict[str, Tensor], size: int) -> Talk:
+    """Overwrite tensors by their means over all."""
+    units = _fused(tensors)
+    yield from together([(world(size), _mean(unit, tensors)) for unit in units])
+
+
+def _mean(unit: Unit, tensors: Mapping[str, Tensor]) -> Generator[Message, Reply[Tensor], None]:
+    reply = yield Message(unit.gathered(tensors), Identity())
+    unit.write(reply.reduced, tensors)
+
+
+def _told(tensors: dict[str, Tensor], sources: Mapping[str, int], size: int) -> Talk:
+    """Overwrite tensors by those of the rank that knows each."""
+    talks = []
+    for source in sorted(set(sources.values())):
+        theirs = {name: x for name, x in tensors.items() if sources.get(name) == source}
+        talks += [_heard(unit, tensors, source) for unit in _fused(theirs)]
+    yield from together([(world(size), talk) for talk in talks])
+
+
+def _heard(unit: Unit, tensors: Mapping[str, Tensor], source: int) -> Generator[Message, Reply[Tensor], None]:
+    reply = yield Message(unit.gathered(tensors), Identity(), source=source)
+    unit.write(reply.reduced, tensors)
+
+
+def _fused(tensors: Mapping[str, Tensor]) -> tuple[Unit, ...]:
+    return units_of(Replica(tensors, dict.fromkeys(tensors, "other"), 0, 1), Identity(), WHOLE)
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> tuple[Lost, ...]:
+    return tuple(Lost((name,), (), "parameters") for name, x in tensors.items() if not is_finite(x))
