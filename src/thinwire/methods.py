@@ -120,7 +120,7 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "choco",
-            Gossip(Difference(Chain(TopK(0.01), Cast("float16"))), rate=0.04),
+            Gossip(Difference(Chain(TopK(0.01), Cast("float16"))), rate=0.08),
             "As dpsgd, saying the largest 1 % of what is new: CHOCO-SGD. For the thinnest links; tune its rate.",
         ),
         Method(

@@ -10,7 +10,7 @@ from .core import Replica, Strategy, Talk
 from .low_rank import Thin
 from .nonfinite import NonFiniteError, problem_of
 from .outcome import Lost
-from .strategies import Consensus, DataParallel, Independent, Layer, Overlapping, consensus
+from .strategies import Consensus, DataParallel, Elastic, Independent, Layer, Leader, Overlapping, consensus
 from .transports import Meter, Simulated
 
 
@@ -86,6 +86,19 @@ class Rehearsal:
             meter.average_bytes += took.link_bytes
             meter.consensus = found.distance
         return found
+
+    def leader(self) -> int | None:
+        """The rank with the lowest loss, for strategies that choose one."""
+        strategy = self.strategy
+        if not isinstance(strategy, Leader):
+            return None
+        losses = [strategy.loss_of(state) for state in self.states]
+        return losses.index(min(losses))
+
+    def centre(self) -> dict[str, Tensor] | None:
+        """What replicas are drawn to, for strategies that have such a centre."""
+        strategy = self.strategy
+        return strategy.centre(self.replicas[0], self.states[0]) if isinstance(strategy, Elastic) else None
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:

@@ -82,6 +82,29 @@ def test_real_neighbours_give_what_simulated_ones_give():
         assert len(here.links["sent"]) == 2, here.label
 
 
+MEETING = (
+    "LocalSteps(Identity(), every=2, delay=1)",
+    "Nested(Identity(), LocalSteps(Identity(), every=2), GroupsOf(2))",
+    "Leader(every=2, groups=GroupsOf(2), local_every=1)",
+    "Elastic(every=2)",
+    "ABTraining(after=1, every=2, full=1, ends=False, cutoff=0.3)",
+)
+
+
+def test_real_ranks_that_meet_give_what_simulated_ones_give():
+    plans = [plan("Draws", method, ranks=4) for method in MEETING]
+    real = runs_in(heard_from(*plans))
+    simulated = runs_in(heard_from(*(replace(p, transport="simulated") for p in plans), by=simulation))
+    assert [run.label for run in real] == list(MEETING)
+    for here, there in zip(real, simulated, strict=True):
+        assert what_came_out(here) == what_came_out(there), here.label
+        assert judged(here) == judged(there), here.label
+        for what in ("kinds", "layers", "links", "groups", "factored", "metrics"):
+            assert getattr(here, what) == getattr(there, what), (here.label, what)
+    assert all(run.groups for run in real[1:3])
+    assert len(real[-1].factored["changes"]) >= 2
+
+
 def test_a_straggler_takes_longer_and_learns_the_same():
     plans = [plan("Tiny", "sgp", straggler=slow) for slow in (None, "0:50")]
     alone, slowed = runs_in(heard_from(*plans))

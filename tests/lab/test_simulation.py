@@ -128,3 +128,11 @@ def test_the_number_of_threads_is_as_it_was():
     before = torch.get_num_threads()
     run_of(threads=before + 1)
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(("method", "other"), [("Leader(every=2)", "leader"), ("Elastic(every=2)", "centre")])
+def test_other_models_that_a_method_has_are_judged_too(method, other):
+    run = run_of("digits-cnn", method=method, steps=4, evaluations=2)
+    assert [f"{other}_{run.metric}" in noted for noted in run.evaluations] == [True, True]
+    assert 0 <= run.metrics[f"{other}_{run.metric}"] <= 1
+    assert run.metrics[f"{other}_{run.metric}"] != run.metrics[run.metric] or other == "leader"

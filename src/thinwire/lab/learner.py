@@ -93,7 +93,7 @@ class Learner:
             strategy = thinwire.DataParallel(strategy.reducer)
         if isinstance(strategy, thinwire.Neighbours):  # which need one to speak to; a graph may be of more ranks only
             strategy, ranks = replace(strategy, topology=thinwire.Complete()), 2  # type: ignore[type-var]  # a dataclass
-        if isinstance(strategy, thinwire.Nested):
+        if isinstance(strategy, thinwire.Nested | thinwire.Leader):
             strategy = replace(strategy, groups=thinwire.Together())
         Sizer(replica, [gradients_of(replica)], ranks, STEPS).measure(strategy)
         torch.set_rng_state(draws)

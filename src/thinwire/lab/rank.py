@@ -102,12 +102,15 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
                 clock.stop()
                 aside.begin()
                 each, mean = _replicas(record, learner, handle, alike)
+                others = _others(handle, plan.method)
                 aside.end()
                 record.count_again(handle.meter)
                 if rank == 0:
                     record.layers.note(handle.layers())
-                    metrics = record.judge(learner, mean)
-                    tell(step=step, **record.note(metrics, None if alike else handle.meter.consensus, each))
+                    metric, metrics = learner.workload.metric, record.judge(learner, mean)
+                    judged = {name: record.judge(learner, other)[metric] for name, other in others.items()}
+                    apart = None if alike else handle.meter.consensus
+                    tell(step=step, **record.note(metrics, apart, each, judged))
                 dist.barrier()
                 clock.go_on()
             if rank == 0 and (time.monotonic() - told > TELL_EVERY or step == task.steps):
@@ -148,6 +151,14 @@ def _attached(learner: Learner, method: str) -> tuple[nn.Module, thinwire.Handle
         return learner.model, thinwire.attach(learner.model, method, optimizer=learner.optimizer)
     except ValueError as error:
         raise AttachError(str(error)) from None
+
+
+def _others(handle: thinwire.Handle, method: str) -> dict[str, nn.Module]:
+    """Models that a method has besides the mean."""
+    strategy = thinwire.strategy_of(method)
+    if isinstance(strategy, thinwire.Leader):
+        return {"leader": handle.leader()}
+    return {"centre": handle.centre()} if isinstance(strategy, thinwire.Elastic) else {}
 
 
 def _replicas(

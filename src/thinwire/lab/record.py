@@ -3,7 +3,7 @@
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -88,10 +88,18 @@ class Record:
         return metrics
 
     def note(
-        self, metrics: dict[str, float], consensus: float | None, of_each: Sequence[float] = ()
+        self,
+        metrics: dict[str, float],
+        consensus: float | None,
+        of_each: Sequence[float] = (),
+        of_others: Mapping[str, float] | None = None,
     ) -> dict[str, float]:
-        """Note an evaluation; of replicas that differ also how far they do, and at the end how good the worst is."""
+        """Note an evaluation; of replicas that differ also how far they do, and at the end how good the worst is.
+
+        And how good other models are that a method has, such as a leader.
+        """
         workload = self.task.workload
+        metrics = metrics | {f"{name}_{workload.metric}": value for name, value in (of_others or {}).items()}
         if consensus is not None:
             metrics = metrics | {CONSENSUS: consensus}
         if of_each:

@@ -62,8 +62,12 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
             for step in range(1, task.steps + 1):
                 with capture.at(step):
                     losses, forth = crew.backward()
+                # As real ranks see them: DDP agrees on gradients in backward, others around the update.
+                agreed, due = isinstance(strategy, thinwire.DataParallel), record.is_due(ahead=1)
+                if due and not agreed:
+                    record.layers.weigh(replicas[0].parameters)
                 between.before_update([float(loss) for loss in losses])
-                if record.is_due(ahead=1):
+                if due and agreed:
                     record.layers.weigh(replicas[0].parameters)
                 back = crew.update()
                 between.after_update()
@@ -145,7 +149,12 @@ def evaluated(record: Record, crew: Crew, between: thinwire.Rehearsal) -> dict[s
     found = between.consensus(buffers)
     metric = first.workload.metric
     each = [record.judge(learner)[metric] for learner in crew.learners] if record.is_last else []
-    return record.note(record.judge(first, _with(first.model, found.means)), found.distance, each)
+    leader, centre, others = between.leader(), between.centre(), {}
+    if leader is not None:
+        others["leader"] = record.judge(crew.learners[leader])[metric]
+    if centre is not None:
+        others["centre"] = record.judge(first, _with(first.model, centre))[metric]
+    return record.note(record.judge(first, _with(first.model, found.means)), found.distance, each, others)
 
 
 def _with(model: nn.Module, means: dict[str, Tensor]) -> nn.Module:
