@@ -20,7 +20,7 @@ from .preparing import prepared
 from .reducers import Average, Choose, Momentum, PowerIteration, PowerSGD, Server
 from .replica import parameters_of, replica_of
 from .session import Session, check_on_peer_loss
-from .strategies import DataParallel
+from .strategies import ABTraining, DataParallel, Independent
 from .transports import BucketHook, Collectives
 
 A_MINUTE = 60.0  # to tell each other that something is wrong
@@ -62,6 +62,8 @@ def attach(
         check_on_nonfinite(on_nonfinite)
         strategy = strategy_of(method)
         check_on_peer_loss(on_peer_loss, strategy)
+        if on_nonfinite == "pass" and isinstance(strategy, Independent):
+            raise ValueError(f"on_nonfinite='pass' needs gradients that all ranks share, and {strategy!r} has others")
         if patience != peer_timeout:
             raise ValueError(f"peer_timeout is in seconds, above 0, not {peer_timeout!r}")
         replica = (
@@ -72,11 +74,11 @@ def attach(
             check_momentum(strategy, optimizer)
     except ValueError as error:
         problem = error
-    transport = _transport(model, group if ddp is None else ddp.process_group, patience, problem)
-    hosts = _hosts(transport)
-    if problem is None:
-        problem = _misplaced(strategy, transport.size, hosts)
     try:
+        transport = _transport(model, group if ddp is None else ddp.process_group, patience, problem)
+        hosts = _hosts(transport)
+        if problem is None:
+            problem = _misplaced(strategy, transport.size, hosts)
         _raise_everywhere(transport, problem)
         assert replica is not None, "else there was a problem"
         _warn_of_unlike_machines(transport, strategy)
@@ -84,7 +86,7 @@ def attach(
         here = [*model.parameters(), *model.buffers()] if ddp is None else []
         copied = [tensor for tensor in here if tensor.numel()]
         session = Session(replica, strategy, transport, on_nonfinite, on_peer_loss, copied)
-    except ValueError:
+    except BaseException:
         if replica is not None and replica.workshop is not None:
             replica.workshop.end()  # the model is as it was
         raise
@@ -174,7 +176,7 @@ def _warn_of_unlike_machines(transport: Collectives, strategy: Strategy) -> None
     """Low-rank methods factorise on every rank, and arithmetic that differs in the last bit makes replicas drift."""
     here = f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
     machines = [told.decode() for told in transport.gather(here.encode())]
-    low_rank = any(isinstance(part, PowerIteration | PowerSGD) for part in parts_of(strategy))
+    low_rank = any(isinstance(part, PowerIteration | PowerSGD | ABTraining) for part in parts_of(strategy))
     if low_rank and len(set(machines)) > 1:
         warnings.warn(
             f"the ranks do not compute alike, so their replicas may drift apart: {'; '.join(sorted(set(machines)))}",

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
+from itertools import chain
 from os import PathLike
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from .core import Talk
 from .low_rank import decomposed, export, merged, smaller
@@ -55,19 +56,22 @@ def refresh_batchnorm(model: nn.Module, batches: Iterable[Any]) -> None:
 
     A batch is what the model takes, or a tuple or list whose first is, or a dict of its keyword arguments.
     """
-    norms = [layer for layer in model.modules() if isinstance(layer, _NormBase) and layer.track_running_stats]
+    norms = [layer for layer in model.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
     if not norms:
         return
+    found = iter(batches)
+    try:
+        first = next(found)
+    except StopIteration:
+        raise ValueError("there is no batch to estimate batch norms from: the loader is empty") from None
     training, momenta = [(layer, layer.training) for layer in model.modules()], [layer.momentum for layer in norms]
     model.eval()  # dropout and the like stay out of it
-    count = 0
     try:
         for layer in norms:
             layer.reset_running_stats()
             layer.momentum = None  # a plain mean
             layer.train()
-        for batch in batches:
-            count += 1
+        for batch in chain([first], found):
             if isinstance(batch, Mapping):
                 model(**batch)
             else:
@@ -77,8 +81,6 @@ def refresh_batchnorm(model: nn.Module, batches: Iterable[Any]) -> None:
             part.training = was
         for layer, momentum in zip(norms, momenta, strict=True):
             layer.momentum = momentum
-    if not count:
-        raise ValueError("there is no batch to estimate batch norms from: the loader is empty")
 
 
 def whole(session: Session, model: nn.Module) -> nn.Module:
@@ -96,7 +98,10 @@ def exported(session: Session, model: nn.Module, path: str | PathLike[str]) -> d
     ranks = {}
     for bench in workshop_of(session.replica).benches:
         weight = agreed.get_parameter(bench.names["weight"]).detach().flatten(1)
-        ranks[bench.name] = bench.rank or decomposed(weight, strategy.cutoff)[0].shape[1]
+        if bench.rank is None:
+            ranks[bench.name] = decomposed(weight, strategy.cutoff)[0].shape[1]
+        else:  # a mean of products has a higher rank than each
+            ranks[bench.name] = decomposed(weight)[0].shape[1] if strategy.sync == "full" else bench.rank
     kept = smaller(agreed, ranks)
     if session.transport.rank == 0:
         export(agreed, kept, path)

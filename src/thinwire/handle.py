@@ -48,8 +48,8 @@ class Handle:
     def average(self) -> nn.Module:
         """A copy of the model with the mean of all ranks' parameters and buffers, for evaluating or saving.
 
-        All ranks call it together, and all get the same. What is on its way is finished first; training goes on as if
-        nothing had been asked. `meter.consensus` tells how far replicas were from that mean.
+        All ranks call it together, and all get the same. What is on its way is finished first; but for that, training
+        goes on as if nothing had been asked. `meter.consensus` tells how far replicas were from that mean.
         """
         return averaged(self._session, self._model)
 
@@ -104,7 +104,10 @@ class Handle:
         """Stop: from now on the model trains as if thinwire had never been attached."""
         detach, self._detach = self._detach, lambda: None
         detach()
-        self._session.close()
-        workshop, self._session.replica = self._session.replica.workshop, self._session.replica._replace(workshop=None)
-        if workshop is not None:
-            workshop.end()
+        try:
+            self._session.close()
+        finally:
+            workshop = self._session.replica.workshop
+            self._session.replica = self._session.replica._replace(workshop=None)
+            if workshop is not None:
+                workshop.end()

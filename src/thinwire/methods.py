@@ -23,7 +23,18 @@ from .reducers import (
     When,
     forms,
 )
-from .strategies import ABTraining, DataParallel, EdgeGossip, Elastic, Gossip, Leader, LocalSteps, OuterSGD, Push
+from .strategies import (
+    ABTraining,
+    DataParallel,
+    EdgeGossip,
+    Elastic,
+    Gossip,
+    Leader,
+    LocalSteps,
+    Nested,
+    OuterSGD,
+    Push,
+)
 
 
 @dataclass(frozen=True)
@@ -200,7 +211,12 @@ def _with_all(rewritten: Callable[[Built], Built], method: Built) -> Built:
 
 def settled(method: Said) -> Codec | Reducer | Strategy:
     """What a method becomes after its warm-up steps."""
-    built = forms.settled(_built(method))
+    return _warmed_up(forms.settled(_built(method)))
+
+
+def _warmed_up(built: Built) -> Built:
+    if isinstance(built, Nested):
+        return replace(built, inner=_warmed_up(built.inner), outer=_warmed_up(built.outer))
     return replace(built, after=0) if isinstance(built, LocalSteps) else built
 
 

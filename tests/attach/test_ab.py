@@ -188,13 +188,33 @@ def refused() -> list[tuple[str, str]]:
         ),
     ]
     plain = all(type(part).__module__.startswith("torch.") for part in model.modules())
+    for compiled in (False, True):  # which has other names
+        again = normed()
+        optimizer = SGD(again.parameters(), lr=0.1)
+        of = torch.compile(again, backend="eager") if compiled else again
+        settings = {"on_nonfinite": "pass"} if not compiled else {}
+        told = refusal(lambda of=of, o=optimizer, s=settings: thinwire.attach(of, "ab", optimizer=o, **s).detach())
+        found.append(told)
+        plain &= type(again[3]) is nn.Linear and len(optimizer.param_groups[0]["params"]) == 8
     dense = classifier()
     handle = thinwire.attach(dense, "dense", optimizer=SGD(dense.parameters(), lr=0.1))
     return [*found, ("plain", str(plain)), refusal(handle.merge)]
 
 
+def test_whatever_goes_wrong_as_it_is_attached_the_model_is_as_it_was() -> None:
+    """Such as that there is no process group."""
+    model = normed()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    with pytest.raises(RuntimeError, match="init_process_group"):
+        thinwire.attach(model, "ab", optimizer=optimizer)
+    assert type(model[3]) is nn.Linear
+    assert len(optimizer.param_groups[0]["params"]) == 8
+
+
 def test_what_does_not_go_together_is_refused_and_leaves_the_model_as_it_was() -> None:
-    for nothing, groups, plain, merge in run(refused, ranks=2):
+    for nothing, groups, passed, compiled, plain, merge in run(refused, ranks=2):
+        assert "on_nonfinite='pass' needs gradients that all ranks share" in passed[1]
+        assert compiled[0] == "nothing", compiled
         assert "no layer whose weight could be factored" in nothing[1]
         assert "2 ranks cannot be put in GroupsOf(3)" in groups[1]
         assert plain[1] == "True"

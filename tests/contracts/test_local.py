@@ -107,6 +107,7 @@ def test_all_that_is_said_is_about_a_layer(strategy: Independent) -> None:
         aside = sum(meter.said.get(about, 0) for about in (INSIDE, WARM_UP, ""))
         assert sum(layer.payload_bytes for layer in layers.values()) == meter.payload_bytes - aside
     names = {name for layers in found for layer in layers.values() for name in layer.names}
-    assert names == set(between.replicas[0].parameters)
+    alone = isinstance(strategy, Nested) and len(between.groups) == 1  # there is nobody else to speak with
+    assert names == (set() if alone else set(between.replicas[0].parameters))
     if not isinstance(strategy, Nested):
         assert all({name for layer in layers.values() for name in layer.names} == names for layers in found)

@@ -149,8 +149,11 @@ def test_truncation_keeps_what_the_cutoff_says(cutoff: float) -> None:
     torch.testing.assert_close(b.square().sum(1), values[:kept], rtol=1e-4, atol=1e-5)
 
 
-def test_one_direction_is_always_kept() -> None:
-    assert decomposed(torch.zeros(4, 3), 0.5)[0].shape == (4, 1)
+def test_one_direction_is_always_kept_and_can_be_trained() -> None:
+    a, b = decomposed(torch.zeros(4, 3), 0.5)
+    assert a.shape == (4, 1)
+    assert not (a @ b).any()
+    assert b.any(), "two zero factors would have no gradients"
 
 
 # --- what an optimizer remembers
@@ -350,6 +353,15 @@ def test_a_file_is_loaded_into_a_plain_model(tmp_path: object) -> None:
     torch.save({"state": 1}, path)
     with pytest.raises(ValueError, match=r"was not written by handle\.export\(\)"):
         load_low_rank(net(), path)
+
+
+def test_attention_is_exported_with_whole_projections(tmp_path: object) -> None:
+    model = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    ranks = smaller(model, {"self_attn": 2, "self_attn.out_proj": 2, "linear1": 2})
+    assert ranks == {"linear1": 2}
+    export(model, ranks, f"{tmp_path}/thin.pt")
+    fresh = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    load_low_rank(fresh, f"{tmp_path}/thin.pt")(random(3, 5, 16))
 
 
 def test_a_copy_of_a_factored_model_is_one() -> None:

@@ -1,6 +1,7 @@
 """AB-training: its phases, who trains what, what groups agree on, and what its authors' code gets wrong."""
 
 import io
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -294,6 +295,45 @@ def test_what_the_optimizer_remembers_goes_through_or_is_forgotten(moments: str)
     assert bench(crew).a not in state
 
 
+def test_a_loss_that_is_still_around_does_not_matter() -> None:
+    """A graph keeps the ends that gradients go to, which know the shapes of before."""
+    crew = ranks(2, full=0, after=1, every=2, cutoff=0.5)
+    kept = []
+    for step in range(8):
+        losses = [loss_of(m, step, rank) for rank, m in enumerate(crew.models)]
+        kept.append(losses)
+        for optimizer, loss in zip(crew.optimizers, losses, strict=True):
+            optimizer.zero_grad()
+            loss.backward(retain_graph=True)
+        crew.between.before_update()
+        for optimizer in crew.optimizers:
+            optimizer.step()
+        crew.between.after_update()
+    assert all(x.isfinite().all() for x in weights(crew))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda m: torch.optim.Adadelta(m.parameters()),
+        lambda m: torch.optim.Adafactor(m.parameters(), lr=0.01),
+        lambda m: torch.optim.Adagrad(m.parameters(), lr=0.01),
+        lambda m: torch.optim.Adamax(m.parameters(), lr=0.01),
+        lambda m: torch.optim.NAdam(m.parameters(), lr=0.01),
+        lambda m: torch.optim.RAdam(m.parameters(), lr=0.01),
+        lambda m: torch.optim.RMSprop(m.parameters(), lr=0.01, momentum=0.9),
+        lambda m: torch.optim.Rprop(m.parameters(), lr=0.01),
+        lambda m: AdamW(m.parameters(), lr=0.01, amsgrad=True),
+        lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9, nesterov=True),
+    ],
+)
+def test_any_optimizer_goes_through_all_phases(make: Callable[[nn.Module], Optimizer]) -> None:
+    crew = ranks(make=make, cutoff=0.4).train(13)
+    assert all(x.isfinite().all() for x in weights(crew))
+    assert bench(crew).rank is None
+    assert crew.apart() == 0
+
+
 # --- checkpoints
 
 
@@ -336,7 +376,7 @@ def test_bytes_are_those_of_factors_within_groups() -> None:
     flags = 4 + 1  # which of 8 parameters got a gradient: a size and bits
     assert said[FACTORS] == 5 * (4 * 10 * rank + rest + flags)
     assert said[WEIGHTS] == before[WEIGHTS] == 2 * (sum(p.nbytes for p in deep().parameters()) + flags)
-    assert said[SYNC] == 4 * (1 + rank * (10 + 12)), "one rank tells the factors, and how many there are"
+    assert said[SYNC] == 8 + 4 * rank * (10 + 12), "one rank tells the factors, and how many there are"
 
 
 def test_it_trains() -> None:

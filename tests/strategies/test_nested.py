@@ -80,13 +80,28 @@ def test_a_rank_a_group_is_the_outer_part_alone(outer: object) -> None:
     assert nested.between.meters[0].link_bytes == alone.between.meters[0].link_bytes + flags
 
 
-@pytest.mark.parametrize("outer", [MEETS, Identity(), Feedback(TopK(1.0))], ids=repr)
+@pytest.mark.parametrize(
+    "outer", [MEETS, LocalSteps(Identity(), every=3, outer=OuterSGD(0.5)), Identity(), TopK(0.01)], ids=repr
+)
 def test_one_group_is_the_inner_part_alone(outer: object) -> None:
-    """A group that is alone has nobody to meet: it goes all of its way."""
+    """A group that is alone has nobody to speak with, whatever it would say."""
     nested = Ranks(Nested(Identity(), outer, Together()), 4, momentum).train(9)  # type: ignore[arg-type]
     alone = Ranks(DataParallel(Identity()), 4, momentum).train(9)
     for rank in range(4):
-        close(nested.parameters(rank), alone.parameters(rank), rtol=1e-5, atol=1e-6)
+        close(nested.parameters(rank), alone.parameters(rank), rtol=0, atol=0)
+
+
+def test_what_groups_have_agreed_on_is_where_their_ranks_have_met() -> None:
+    """Else the next meeting within a group would undo some of it."""
+    inner = LocalSteps(Identity(), every=2, outer=OuterSGD(0.5))
+    crew = Ranks(Nested(inner, LocalSteps(Identity(), every=4), GroupsOf(2)), 4).train(4)
+    agreed = crew.parameters()
+    assert crew.apart() == 0
+    for _ in range(4):  # nobody moves
+        crew.between.before_update()
+        crew.between.after_update()
+        for rank in range(4):
+            close(crew.parameters(rank), agreed, rtol=0, atol=1e-6)
 
 
 def test_averaged_within_and_between_is_averaged() -> None:

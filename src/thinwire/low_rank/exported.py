@@ -23,7 +23,7 @@ def smaller(model: nn.Module, ranks: Mapping[str, int]) -> dict[str, int]:
 
 def load_low_rank(model: nn.Module, path: str | PathLike[str]) -> nn.Module:
     """What `handle.export(path)` wrote, as a copy of a plain model of the same class: it has torch's own layers."""
-    saved = torch.load(path, weights_only=True)
+    saved = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(saved, dict) or saved.get("version") != VERSION:
         raise ValueError(f"{path} was not written by handle.export()")
     try:
@@ -35,5 +35,7 @@ def load_low_rank(model: nn.Module, path: str | PathLike[str]) -> nn.Module:
 
 
 def _pays(layer: nn.Module, rank: int) -> bool:
+    if not can_be_thin(layer):
+        return False
     rows, columns = layer.get_parameter("weight").flatten(1).shape
-    return can_be_thin(layer) and rank * (rows + columns) < rows * columns
+    return rank * (rows + columns) < rows * columns

@@ -16,6 +16,18 @@ from ..kernels.product import aligned
 A, B = "factor_a", "factor_b"
 
 
+def put(p: nn.Parameter, data: Tensor) -> None:
+    """Give a parameter other numbers, which may have another shape.
+
+    By way of another type: for that, autograd makes a new end for gradients. The old one, which a graph that is still
+    around would keep, expects gradients of the old shape.
+    """
+    other = torch.float32 if p.dtype == torch.float16 else torch.float16
+    p.grad = None
+    p.data = torch.empty(0, dtype=other, device=p.device)
+    p.data = data
+
+
 class Factored:
     """What such layers share; it comes before torch's own class of the layer."""
 
@@ -62,8 +74,10 @@ class Factored:
                 state_dict[prefix + name] = self._whole().new_empty(0)
         for name in (self.whole, A, B):
             mine, saved = self._parameters[name], state_dict.get(prefix + name)
-            if mine is not None and isinstance(saved, Tensor) and self._may_be(name, saved.shape):
-                mine.data = mine.new_empty(saved.shape)
+            if mine is None or not isinstance(saved, Tensor) or saved.shape == mine.shape:
+                continue
+            if self._may_be(name, saved.shape):
+                put(mine, mine.new_empty(saved.shape))
         super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[misc]  # torch's class has it
 
     def _may_be(self, name: str, shape: torch.Size) -> bool:

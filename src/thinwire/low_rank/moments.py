@@ -12,7 +12,8 @@ from torch.optim import Optimizer
 
 from ..kernels.product import aligned
 
-SQUARES = ("sq", "square", "sum")  # in the name of what sums up squares
+# In the names of what is never negative: sums and means of squares, largest sizes, sizes of steps.
+SQUARES = ("sq", "square", "sum", "acc_delta", "exp_inf", "step_size")
 
 
 def carry(
@@ -25,7 +26,8 @@ def carry(
 ) -> None:
     """Give `to` what is known of `source`, of so many entries: left @ x @ right, each of which may be left out."""
     known: dict[str, Any] = optimizer.state.get(source, {})
-    if not known:
+    strange = any(isinstance(x, Tensor) and x.numel() > 1 and x.shape != shape for x in known.values())
+    if not known or strange:  # of what is not understood, nothing is known of factors
         return
     found: dict[str, Any] = {}
     for name, value in known.items():

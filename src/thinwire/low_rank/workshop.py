@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from .layers import FACTORED, A, B, Factored, can_be
+from .layers import FACTORED, A, B, Factored, can_be, put
 from .moments import carry, forget
 
 MOMENTS = ("carry", "reset")
@@ -29,6 +29,7 @@ class Bench:
 
     def __init__(self, name: str, layer: nn.Module, optimizer: Optimizer) -> None:
         assert isinstance(layer, Factored)
+        name = name.replace("_orig_mod.", "")  # as replicas name what torch.compile has wrapped
         self.name, self.layer, self.optimizer = name, layer, optimizer
         self.weight, self.a, self.b = (self._parameter(which) for which in (layer.whole, A, B))
         parts = {"weight": layer.whole, "a": A, "b": B}
@@ -59,7 +60,8 @@ class Bench:
     def split(self, a: Tensor, b: Tensor, moments: str) -> None:
         """Go over to factors. What the optimizer knows of the weight waits for it, unless it is to be forgotten."""
         was = self.weight.shape
-        self.a.data, self.b.data = a.contiguous(), b.contiguous()
+        put(self.a, a.contiguous())
+        put(self.b, b.contiguous())
         if moments == "carry":
             carry(self.optimizer, self.weight, was, self.a, None, b.T)
             carry(self.optimizer, self.weight, was, self.b, a.T, None)
@@ -69,7 +71,7 @@ class Bench:
 
     def merge(self, matrix: Tensor) -> None:
         """Go back to one weight."""
-        self.weight.data = matrix.reshape(self.layer.full_shape).contiguous()
+        put(self.weight, matrix.reshape(self.layer.full_shape).contiguous())
         forget(self.optimizer, self.a, self.b)
         self._put_away(self.a, self.b)
 
@@ -85,7 +87,7 @@ class Bench:
 
     def _put_away(self, *parameters: nn.Parameter) -> None:
         for p in parameters:
-            p.data, p.grad = p.new_empty(0), None
+            put(p, p.new_empty(0))
 
 
 def decomposed(matrix: Tensor, cutoff: float = 0.0, rank: int | None = None) -> tuple[Tensor, Tensor]:
@@ -96,6 +98,8 @@ def decomposed(matrix: Tensor, cutoff: float = 0.0, rank: int | None = None) -> 
     u, s, v = torch.linalg.svd(matrix.double(), full_matrices=False)
     least = max(cutoff, torch.finfo(matrix.dtype).eps)
     rank = max(1, int((s > least * s[0]).sum())) if rank is None else rank
+    if not s[0]:  # factors that are both zero would have no gradients, and stay so
+        return torch.zeros_like(matrix[:, :rank]), v[:rank].to(matrix.dtype)
     root = s[:rank].sqrt()
     return (u[:, :rank] * root).to(matrix.dtype), (root[:, None] * v[:rank]).to(matrix.dtype)
 
@@ -143,7 +147,8 @@ class Workshop:
     def moments(self, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Copies of what the optimizer remembers of these, of their shapes; zeros if it does not know one yet."""
         known = self.optimizer.state
-        kinds = sorted({kind for state in known.values() for kind, x in state.items() if _is_moment(kind, x)})
+        states = [(p, kind, x) for p, state in known.items() for kind, x in state.items()]
+        kinds = sorted({kind for p, kind, x in states if isinstance(x, Tensor) and x.dim() and x.shape == p.shape})
         found = {}
         for name, p in parameters.items():
             for kind in kinds:
@@ -182,10 +187,6 @@ class Workshop:
             plain(bench.layer)
             for group in self.optimizer.param_groups:
                 group["params"] = [p for p in group["params"] if p is not bench.a and p is not bench.b]
-
-
-def _is_moment(kind: str, what: Any) -> bool:
-    return isinstance(what, Tensor) and kind != "step"
 
 
 def plain(layer: Factored) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Peers, Replica, Reply, Talk, together
 from ..outcome import Lost, Outcome
+from ..precision import working
 from ..topologies import Grouping, Groups, Together, group_of, part_of, within, world
 from .independent import Independent
 from .units import Unit, check_fuse_below, spoken, units_of
@@ -115,12 +116,13 @@ class Leader(Independent):
         """Choose a leader, and hear it. Returns what it said."""
         units, peers = self.units(replica), world(replica.size)
         leader = yield from elected(replica, self.loss_of(state), about=units[0].key)
-        said = [_said(unit.copied(replica.parameters), self.codec, leader, state.seeds[unit.key]) for unit in units]
+        here = [unit.gathered(replica.parameters).clone() for unit in units]  # it goes on, and is pulled by another
+        said = [_said(x, self.codec, leader, state.seeds[unit.key]) for unit, x in zip(units, here, strict=True)]
         heard = yield from together(
             [(peers, spoken(unit, x, replica.parameters)) for unit, x in zip(units, said, strict=True)]
         )
         return Led(
-            {unit.key: x.reduced for unit, x in zip(units, heard, strict=True)},
+            {unit.key: x.reduced.to(working(x.reduced.dtype)) for unit, x in zip(units, heard, strict=True)},
             {unit.key: x.state for unit, x in zip(units, heard, strict=True)},
             tuple(x.lost for x in heard if x.lost),
         )

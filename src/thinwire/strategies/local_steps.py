@@ -147,6 +147,10 @@ class LocalSteps(Overlapping):
                 velocities[unit.key] = velocity
         return LocalState(state.step, arrived.states, anchors, velocities), ()
 
+    def moved(self, replica: Replica, state: LocalState) -> LocalState:
+        """All have been moved alike, by someone else, right after a meeting: that is where they met now."""
+        return state._replace(anchors={unit.key: unit.copied(replica.parameters) for unit in self.units(replica)})
+
     def unsaid(self, replica: Replica, state: LocalState) -> Mapping[str, float | None]:
         return unsaid_of(self.units(replica), state.units)
 

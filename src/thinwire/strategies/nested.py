@@ -106,7 +106,7 @@ class Nested(Independent):
         mine = self._within().before_update(part_of(replica, seat.group), state.inner)
         inner = yield from within(seat.group, mine, INSIDE)
         state, lost = state._replace(inner=inner.state), list(inner.lost)
-        if isinstance(outer, LocalSteps) and state.step >= outer.after:
+        if not seat.shares or (isinstance(outer, LocalSteps) and state.step >= outer.after):
             return Outcome(state, inner.lost)
         if seat.column:
             said = yield from within(seat.column, outer.before_update(_for_others(replica, seat), state.outer))
@@ -123,8 +123,10 @@ class Nested(Independent):
         if seat.column:
             said = yield from within(seat.column, outer.after_update(_for_others(replica, seat), state.outer))
             state, lost = state._replace(outer=said.state), [*lost, *said.lost]
-        if isinstance(outer, LocalSteps) and outer.meets(state.step):
+        if seat.shares and isinstance(outer, LocalSteps) and outer.meets(state.step):
             lost += yield from within(seat.group, _parameters_told(replica, seat))
+            if isinstance(within_group := self._within(), LocalSteps):
+                state = state._replace(inner=within_group.moved(part_of(replica, seat.group), state.inner))
         return Outcome(state, tuple(lost))
 
     def seat(self, replica: Replica) -> Seat:
@@ -143,7 +145,9 @@ class Nested(Independent):
 
 
 def _shares(replica: Replica, groups: Groups) -> tuple[frozenset[str], ...]:
-    """Which parameters each of a group's first ranks speaks for: about as many entries each."""
+    """Which parameters each of a group's first ranks speaks for: about as many entries each; none if it is alone."""
+    if len(groups) == 1:
+        return ()
     count = min(len(replica.parameters), *(len(ranks) for ranks in groups))
     shares: list[set[str]] = [set() for _ in range(count)]
     sizes = [0] * count

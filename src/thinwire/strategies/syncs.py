@@ -71,7 +71,9 @@ def split(replica: Replica, cutoff: float, moments: str) -> Talk:
     benches = workshop_of(replica).benches
     here = [bench.decomposed(cutoff) if replica.rank == 0 and bench.is_finite() else None for bench in benches]
     device = benches[0].weight.device
-    counts = {"": torch.tensor([float(x[0].shape[1]) if x else torch.nan for x in here], device=device)}
+    counts = {
+        "": torch.tensor([float(x[0].shape[1]) if x else torch.nan for x in here], dtype=torch.float64, device=device)
+    }
     yield from _told(counts, {"": 0}, replica.size)
     ranks = counts[""].tolist()
     wrong = [bench.names["weight"] for bench, rank in zip(benches, ranks, strict=True) if isnan(rank)]

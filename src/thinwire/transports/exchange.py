@@ -145,7 +145,10 @@ class _Round:
             for r, size in heard.items():
                 told_size = int(size.cpu().view(torch.int64))
                 if not sizes[r] <= told_size <= sizes[r] + most[r]:
-                    raise PayloadError(f"rank {r} announces {told_size} bytes, where {sizes[r] + most[r]} are the most")
+                    allowed = sizes[r] + most[r]
+                    raise PayloadError(
+                        f"rank {self.among[r]} announces {told_size} bytes, where {allowed} are the most"
+                    )
                 sizes[r] = told_size
         return sizes
 
