@@ -1,7 +1,5 @@
 """Runs by real ranks: gloo processes that torchrun starts, with and without a link that is really thin."""
 
-from dataclasses import replace
-
 import pytest
 
 from tests.lab.tasks import called
@@ -10,7 +8,6 @@ from thinwire.lab.plan import Plan
 from thinwire.lab.runs import Run
 
 METHODS = ("dense", "topk", "powersgd", "int8", "adacomp")
-NEIGHBOURS = ("dpsgd", "choco", "powergossip", "sgp", "osgp")
 REASON = links.possible()
 needs_links = pytest.mark.skipif(REASON is not None, reason=f"no link can be made here: {REASON}")
 
@@ -67,44 +64,6 @@ def test_real_ranks_give_the_same_values_and_bytes_as_simulated_ones(events):
     assert all(len(layer["residual"]) == len(run.evaluations) for run in real for layer in run.layers)
 
 
-def test_real_neighbours_give_what_simulated_ones_give():
-    # Four ranks, so that not everyone is everyone's neighbour.
-    plans = [plan("Draws", method, ranks=4) for method in NEIGHBOURS]
-    real = runs_in(heard_from(*plans))
-    simulated = runs_in(heard_from(*(replace(p, transport="simulated") for p in plans), by=simulation))
-    assert [run.label for run in real] == list(NEIGHBOURS)
-    for here, there in zip(real, simulated, strict=True):
-        assert what_came_out(here) == what_came_out(there), here.label
-        assert judged(here) == judged(there), here.label
-        assert (here.kinds, here.layers, here.links) == (there.kinds, there.layers, there.links), here.label
-        assert all(noted["consensus"] > 0 for noted in here.evaluations), here.label
-        assert here.metrics["worst_test_accuracy"] <= 1, here.label
-        assert len(here.links["sent"]) == 2, here.label
-
-
-MEETING = (
-    "LocalSteps(Identity(), every=2, delay=1)",
-    "Nested(Identity(), LocalSteps(Identity(), every=2), GroupsOf(2))",
-    "Leader(every=2, groups=GroupsOf(2), local_every=1)",
-    "Elastic(every=2)",
-    "ABTraining(after=1, every=2, full=1, ends=False, cutoff=0.3)",
-)
-
-
-def test_real_ranks_that_meet_give_what_simulated_ones_give():
-    plans = [plan("Draws", method, ranks=4) for method in MEETING]
-    real = runs_in(heard_from(*plans))
-    simulated = runs_in(heard_from(*(replace(p, transport="simulated") for p in plans), by=simulation))
-    assert [run.label for run in real] == list(MEETING)
-    for here, there in zip(real, simulated, strict=True):
-        assert what_came_out(here) == what_came_out(there), here.label
-        assert judged(here) == judged(there), here.label
-        for what in ("kinds", "layers", "links", "groups", "factored", "metrics"):
-            assert getattr(here, what) == getattr(there, what), (here.label, what)
-    assert all(run.groups for run in real[1:3])
-    assert len(real[-1].factored["changes"]) >= 2
-
-
 def test_a_straggler_takes_longer_and_learns_the_same():
     plans = [plan("Tiny", "sgp", straggler=slow) for slow in (None, "0:50")]
     alone, slowed = runs_in(heard_from(*plans))
@@ -135,20 +94,6 @@ def test_a_run_tells_where_its_time_went(events):
         assert all(run.seconds[part] > 0 for part in ("compute", "encode", "exchange", "decode"))
         assert run.seconds["total"] >= run.seconds["compute"] > 0
         assert [noted["step"] for noted in run.evaluations] == [3, 6]
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("Dies", "rank 1 was killed by SIGKILL"),
-        ("Refuses", "rank 1 ended with exit code 1: ValueError: the third step is wrong"),
-        ("Breaks", "rank 1 ended with exit code 1: RuntimeError: the third step is too much"),
-    ],
-)
-def test_a_rank_that_dies_is_named_with_its_reason(name, message):
-    with pytest.raises(processes.RanksError) as raised:
-        heard_from(plan(name))
-    assert str(raised.value) == message
 
 
 @needs_links

@@ -1,0 +1,62 @@
+"""Runs by real ranks, of which no time is measured: what comes out is what comes out of simulated ones."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.lab.test_processes import heard_from, judged, plan, runs_in, what_came_out
+from thinwire.lab import processes, simulation
+
+NEIGHBOURS = ("dpsgd", "choco", "powergossip", "sgp", "osgp")
+MEETING = (
+    "LocalSteps(Identity(), every=2, delay=1)",
+    "Nested(Identity(), LocalSteps(Identity(), every=2), GroupsOf(2))",
+    "Leader(every=2, groups=GroupsOf(2), local_every=1)",
+    "Elastic(every=2)",
+    "ABTraining(after=1, every=2, full=1, ends=False, cutoff=0.3)",
+)
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """Of real and of simulated ranks: four of them, so that not everyone is everyone's neighbour."""
+    plans = [plan("Draws", method, ranks=4) for method in (*NEIGHBOURS, *MEETING)]
+    real = runs_in(heard_from(*plans))
+    simulated = runs_in(heard_from(*(replace(p, transport="simulated") for p in plans), by=simulation))
+    assert [run.label for run in real] == [*NEIGHBOURS, *MEETING]
+    return real, simulated
+
+
+def test_real_ranks_give_what_simulated_ones_give(runs):
+    for here, there in zip(*runs, strict=True):
+        assert what_came_out(here) == what_came_out(there), here.label
+        assert judged(here) == judged(there), here.label
+        for what in ("kinds", "layers", "links", "groups", "factored", "metrics"):
+            assert getattr(here, what) == getattr(there, what), (here.label, what)
+
+
+def test_neighbours_tell_how_far_they_are_apart_and_with_whom_they_speak(runs):
+    for run in runs[0][: len(NEIGHBOURS)]:
+        assert all(noted["consensus"] > 0 for noted in run.evaluations), run.label
+        assert run.metrics["worst_test_accuracy"] <= 1, run.label
+        assert len(run.links["sent"]) == 2, run.label
+
+
+def test_groups_and_factors_are_told(runs):
+    of_groups, of_factors = runs[0][-4:-2], runs[0][-1]
+    assert all(run.groups["within"] and run.groups["between"] for run in of_groups)
+    assert len(of_factors.factored["changes"]) >= 2
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Dies", "rank 1 was killed by SIGKILL"),
+        ("Refuses", "rank 1 ended with exit code 1: ValueError: the third step is wrong"),
+        ("Breaks", "rank 1 ended with exit code 1: RuntimeError: the third step is too much"),
+    ],
+)
+def test_a_rank_that_dies_is_named_with_its_reason(name, message):
+    with pytest.raises(processes.RanksError) as raised:
+        heard_from(plan(name))
+    assert str(raised.value) == message
