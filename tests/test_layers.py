@@ -86,6 +86,7 @@ LAYERS: dict[str, set[str]] = {
         "session",
         "hooks",
         "handle",
+        "talks",
     },
     "__init__": {
         "version",

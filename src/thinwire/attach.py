@@ -19,8 +19,9 @@ from .nonfinite import check_on_nonfinite
 from .preparing import prepared
 from .reducers import Average, Choose, Momentum, PowerIteration, PowerSGD, Server
 from .replica import parameters_of, replica_of
-from .session import Session, check_on_peer_loss
-from .strategies import ABTraining, DataParallel, Independent
+from .session import Session
+from .strategies import ABTraining, DataParallel, Independent, Neighbours
+from .talks import ON_PEER_LOSS
 from .transports import BucketHook, Collectives
 
 A_MINUTE = 60.0  # to tell each other that something is wrong
@@ -61,9 +62,7 @@ def attach(
     try:
         check_on_nonfinite(on_nonfinite)
         strategy = strategy_of(method)
-        check_on_peer_loss(on_peer_loss, strategy)
-        if on_nonfinite == "pass" and isinstance(strategy, Independent):
-            raise ValueError(f"on_nonfinite='pass' needs gradients that all ranks share, and {strategy!r} has others")
+        _check_choices(strategy, on_nonfinite, on_peer_loss)
         if patience != peer_timeout:
             raise ValueError(f"peer_timeout is in seconds, above 0, not {peer_timeout!r}")
         replica = (
@@ -111,6 +110,19 @@ def check_momentum(method: str | Codec | Reducer | Strategy, optimizer: Optimize
                 f"{type(optimizer).__name__} has {here:g}: say Momentum(..., outside={here:g})",
                 stacklevel=3,
             )
+
+
+def _check_choices(strategy: Strategy, on_nonfinite: str, on_peer_loss: str) -> None:
+    """What to do about trouble has to go with the strategy."""
+    if on_nonfinite == "pass" and isinstance(strategy, Independent):
+        raise ValueError(f"on_nonfinite='pass' needs gradients that all ranks share, and {strategy!r} has others")
+    if on_peer_loss not in ON_PEER_LOSS:
+        raise ValueError(f"on_peer_loss is one of {', '.join(map(repr, ON_PEER_LOSS))}, not {on_peer_loss!r}")
+    if on_peer_loss == "continue" and not isinstance(strategy, Neighbours):
+        raise ValueError(
+            "on_peer_loss='continue' is for replicas that speak with neighbours only, and "
+            f"{notation_of(strategy)} needs all ranks"
+        )
 
 
 def _checked_ddp(ddp: DistributedDataParallel, strategy: Strategy, optimizer: Optimizer | None, group: Any) -> Replica:

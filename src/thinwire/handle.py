@@ -83,8 +83,8 @@ class Handle:
     def refresh_batchnorm(self, batches: Iterable[Any], model: nn.Module | None = None) -> None:
         """Estimate the statistics of batch norms anew from these batches, by default those of the model itself.
 
-        Whoever averages parameters may want it: `handle.refresh_batchnorm(loader, handle.average())`, or on a copy that
-        was kept. A batch is what the model takes, or a tuple whose first is, or a dict of keyword arguments.
+        Whoever averages parameters may want it: `mean = handle.average(); handle.refresh_batchnorm(loader, mean)`. A
+        batch is what the model takes, or a tuple whose first is, or a dict of keyword arguments.
         """
         refresh_batchnorm(self._model if model is None else model, batches)
 

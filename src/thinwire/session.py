@@ -25,19 +25,9 @@ from .strategies import (
     Neighbours,
     Overlapping,
 )
-from .talks import ON_PEER_LOSS, Talks
+from .talks import Talks
 from .transports import Collectives, Decision, Meter, PeerLostError, Simulated, Worker, told_of
 from .version import __version__
-
-
-def check_on_peer_loss(choice: str, strategy: Strategy) -> None:
-    if choice not in ON_PEER_LOSS:
-        raise ValueError(f"on_peer_loss is one of {', '.join(map(repr, ON_PEER_LOSS))}, not {choice!r}")
-    if choice == "continue" and not isinstance(strategy, Neighbours):
-        raise ValueError(
-            "on_peer_loss='continue' is for replicas that speak with neighbours only, and "
-            f"{notation_of(strategy)} needs all ranks"
-        )
 
 
 class Session:

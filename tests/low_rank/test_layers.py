@@ -269,6 +269,11 @@ def test_the_first_and_the_last_stay_whole_and_what_is_named() -> None:
     assert names(["[245]"], ends=False) == ["0", "6"]
 
 
+def test_a_pattern_that_matches_nothing_is_told_of() -> None:
+    with pytest.warns(UserWarning, match=r"'haed\.\*' of keep matches no layer that could be factored"):
+        assert names(["haed.*"]) == ["2", "4", "5"]
+
+
 def test_where_nothing_is_left_to_factor_it_is_an_error() -> None:
     with pytest.raises(ValueError, match="no layer whose weight could be factored: besides the first and the last, it"):
         names(["*"])

@@ -265,7 +265,6 @@ def test_the_learning_rate_drops_at_each_change_and_climbs() -> None:
     crew = ranks(rebound=3)
     seen: list[float] = []
     for optimizer in crew.optimizers[:1]:
-        optimizer.register_step_pre_hook(lambda o, *_: None)
         step = optimizer.step
         optimizer.step = lambda *args, step=step, o=optimizer: (seen.append(o.param_groups[0]["lr"]), step())[1]  # type: ignore[method-assign]
     crew.train(10)

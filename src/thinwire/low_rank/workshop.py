@@ -1,5 +1,6 @@
 """A user's model whose layers are factored and made whole again while it is trained."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -49,9 +50,6 @@ class Bench:
 
     def matrix(self) -> Tensor:
         return self.layer.matrix().detach()
-
-    def is_finite(self) -> bool:
-        return bool(self.matrix().isfinite().all())
 
     def decomposed(self, cutoff: float) -> tuple[Tensor, Tensor]:
         """Two factors, without the directions whose singular values are at most so much of the largest."""
@@ -119,6 +117,9 @@ class Workshop:
             if id(layer._parameters[FACTORED[type(layer)].whole]) in trained
             and id(layer._parameters[FACTORED[type(layer)].whole]) not in shared
         ]
+        for pattern in keep:
+            if not any(fnmatchcase(names[layer], pattern) for layer in layers):
+                warnings.warn(f"{pattern!r} of keep matches no layer that could be factored", stacklevel=5)
         layers = layers[1:-1] if ends else layers
         kept = [layer for layer in layers if not any(fnmatchcase(names[layer], pattern) for pattern in keep)]
         if not kept:

@@ -10,12 +10,13 @@ from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Peers, Replica, Reply, Talk, together
 from ..outcome import Lost, Outcome
 from ..precision import working
+from ..reducers.average import STRIDE
 from ..topologies import Grouping, Groups, Together, group_of, part_of, within, world
 from .independent import Independent
+from .telling import told
 from .units import Unit, check_fuse_below, spoken, units_of
 
 LARGEST = 1e300  # a loss that is not a number counts as this
-STRIDE = 1_000_003  # between the seeds of one tensor's messages
 
 
 class LeaderState(NamedTuple):
@@ -158,12 +159,10 @@ def _losses(mine: Tensor, about: str) -> Generator[Message, Reply[Tensor], Tenso
 
 def leading(replica: Replica, buffers: Mapping[str, Tensor], loss: float) -> Talk:
     """Hear the rank with the lowest loss say all that it has. Returns that, by name."""
-    leader = yield from elected(replica, loss)
-    here = {**replica.parameters, **buffers}
-    heard = yield from together(
-        [(world(replica.size), _said(x.detach(), Identity(), leader, 0)) for x in here.values()]
-    )
-    return {name: reply.reduced for name, (reply, _) in zip(here, heard, strict=True)}
+    leader: int = yield from elected(replica, loss)
+    here = {name: x.detach().clone() for name, x in {**replica.parameters, **buffers}.items()}
+    yield from told(here, dict.fromkeys(here, leader), replica.size)
+    return here
 
 
 def _said(x: Tensor, codec: Codec, leader: int, seed: int) -> Conversation:

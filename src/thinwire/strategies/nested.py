@@ -1,22 +1,21 @@
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..codecs import Identity
-from ..core import Codec, Message, Reducer, Replica, Reply, State, Strategy, Talk, together
+from ..core import Codec, Reducer, Replica, State, Strategy, Talk
 from ..lazy import is_finite
 from ..outcome import Lost, Outcome
-from ..topologies import ByHost, Grouping, Groups, group_of, part_of, within, world
+from ..topologies import ByHost, Grouping, Groups, group_of, part_of, within
 from .data_parallel import DataParallel
 from .independent import Independent
 from .local_steps import LocalSteps
-from .units import Unit, units_of, unsaid_of
+from .telling import told
+from .units import Unit, unsaid_of
 
 INSIDE = "within groups"  # what the meter counts under this name is no news to other groups
-WHOLE = 2**62  # fuses everything
 
 
 class NestedState(NamedTuple):
@@ -111,7 +110,7 @@ class Nested(Independent):
         if seat.column:
             said = yield from within(seat.column, outer.before_update(_for_others(replica, seat), state.outer))
             state, lost = state._replace(outer=said.state), [*lost, *said.lost]
-        lost += yield from within(seat.group, _gradients_told(replica, seat))
+        lost += yield from within(seat.group, _gradients_told(replica, seat), INSIDE)
         return Outcome(state, tuple(lost))
 
     def after_update(self, replica: Replica, state: NestedState) -> Talk:
@@ -124,7 +123,7 @@ class Nested(Independent):
             said = yield from within(seat.column, outer.after_update(_for_others(replica, seat), state.outer))
             state, lost = state._replace(outer=said.state), [*lost, *said.lost]
         if seat.shares and isinstance(outer, LocalSteps) and outer.meets(state.step):
-            lost += yield from within(seat.group, _parameters_told(replica, seat))
+            lost += yield from within(seat.group, _parameters_told(replica, seat), INSIDE)
             if isinstance(within_group := self._within(), LocalSteps):
                 state = state._replace(inner=within_group.moved(part_of(replica, seat.group), state.inner))
         return Outcome(state, tuple(lost))
@@ -169,46 +168,27 @@ def _share(replica: Replica, names: Collection[str]) -> Replica:
 
 def _parameters_told(replica: Replica, seat: Seat) -> Talk:
     """The ranks of a group tell each other what they heard from other groups. Returns what was lost."""
-    talks = _told(replica, seat, replica.parameters, "parameters")
-    lost = yield from together([(world(len(seat.group)), talk) for talk in talks])
-    return [what for what in lost if what]
+    yield from told(replica.parameters, _sources(seat), len(seat.group))
+    return _lost(replica.parameters, "parameters")
 
 
 def _gradients_told(replica: Replica, seat: Seat) -> Talk:
     """As parameters; and which of them got a gradient in any group."""
     gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in replica.parameters.items()}
-    talks = _told(replica, seat, gradients, "gradient")
-    flags = [_used(_share(replica, names), source) for source, names in enumerate(seat.shares)]
-    peers = world(len(seat.group))
-    outcomes = yield from together([(peers, talk) for talk in [*talks, *flags]])
-    used = {name for names in outcomes[len(talks) :] for name in names}
+    used = {f"whether {n}": torch.full((1,), float(p.grad is not None)) for n, p in replica.parameters.items()}
+    used = {name: x.to(next(iter(gradients.values())).device) for name, x in used.items()}
+    sources = _sources(seat)
+    sources |= {f"whether {name}": source for name, source in sources.items()}
+    yield from told(gradients | used, sources, len(seat.group))
     for name, p in replica.parameters.items():
-        p.grad = gradients[name] if name in used else None
-    return [what for what in outcomes[: len(talks)] if what]
+        p.grad = gradients[name] if used[f"whether {name}"] else None
+    return _lost(gradients, "gradient")
 
 
-def _told(
-    replica: Replica, seat: Seat, tensors: Mapping[str, Tensor], what: str
-) -> list[Generator[Message, Reply[Tensor], Lost | None]]:
-    return [
-        _tensors_told(unit, tensors, source, what)
-        for source, names in enumerate(seat.shares)
-        for unit in units_of(_share(replica, names), Identity(), WHOLE)
-    ]
+def _sources(seat: Seat) -> dict[str, int]:
+    """Who speaks for each parameter, by its number in the group."""
+    return {name: source for source, names in enumerate(seat.shares) for name in names}
 
 
-def _tensors_told(
-    unit: Unit, tensors: Mapping[str, Tensor], source: int, what: str
-) -> Generator[Message, Reply[Tensor], Lost | None]:
-    reply = yield Message(unit.gathered(tensors), Identity(), source=source, about=INSIDE)
-    unit.write(reply.reduced, tensors)
-    wrong = tuple(name for name in unit.names if not is_finite(tensors[name]))
-    return Lost(wrong, (), what) if wrong else None
-
-
-def _used(share: Replica, source: int) -> Generator[Message, Reply[Tensor], list[str]]:
-    """The names of those parameters that got a gradient, as the rank that speaks for them knows."""
-    like = next(iter(share.parameters.values()))
-    flags = torch.tensor([p.grad is not None for p in share.parameters.values()], dtype=torch.uint8)
-    reply = yield Message(flags.to(like.device, torch.float32), Identity(), source=source, about=INSIDE)
-    return [name for name, used in zip(share.parameters, reply.reduced.tolist(), strict=True) if used]
+def _lost(tensors: Mapping[str, Tensor], what: str) -> list[Lost]:
+    return [Lost((name,), (), what) for name, x in tensors.items() if not is_finite(x)]

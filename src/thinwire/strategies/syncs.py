@@ -1,24 +1,22 @@
 """What groups of ranks that train factors say to each other, at the end and at the beginning of their time."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from math import isnan
 
 import torch
 from torch import Tensor
 
-from ..codecs import Identity
-from ..core import Message, Replica, Reply, Talk, together
+from ..core import Replica, Talk
 from ..kernels.product import aligned
 from ..lazy import is_finite
 from ..low_rank import Workshop
 from ..low_rank.workshop import Bench
 from ..outcome import Lost
-from ..topologies import Groups, within, world
-from .units import Unit, units_of
+from ..topologies import Groups, within
+from .telling import averaged, told
 
 SYNCS = ("only-learned", "with-stale", "full", "only-b")
 SYNC = "syncs and splits"  # what the meter counts bytes under
-WHOLE = 2**62  # fuses everything
 
 
 def workshop_of(replica: Replica) -> Workshop:
@@ -45,7 +43,7 @@ def agreed(
         said |= factors
     elif sync == "only-b":
         said |= {bench.names["b"]: factors[bench.names["b"]] for bench in benches}
-    yield from within(tuple(range(replica.size)), _means(said | (more or {}), replica.size), SYNC)
+    yield from within(tuple(range(replica.size)), averaged(said | (more or {}), replica.size), SYNC)
     for bench in benches if sync != "full" else ():
         product = aligned(factors[bench.names["a"]]) @ aligned(factors[bench.names["b"]])
         whole[bench.names["weight"]] = product.view(bench.layer.full_shape)
@@ -58,9 +56,9 @@ def _learned(replica: Replica, benches: list[Bench], factors: dict[str, Tensor],
     teams = [tuple(sorted(rank for ranks in some for rank in ranks)) for some in (groups[:half], groups[half:])]
     mine = teams[which == "b"]
     learned = {bench.names[which]: factors[bench.names[which]] for bench in benches}
-    yield from within(mine, _means(learned, len(mine)), SYNC)
+    yield from within(mine, averaged(learned, len(mine)), SYNC)
     sources = {bench.names[w]: teams[w == "b"][0] for bench in benches for w in "ab"}
-    yield from within(tuple(range(replica.size)), _told(factors, sources, replica.size), SYNC)
+    yield from within(tuple(range(replica.size)), told(factors, sources, replica.size), SYNC)
 
 
 def split(replica: Replica, cutoff: float, moments: str) -> Talk:
@@ -69,12 +67,12 @@ def split(replica: Replica, cutoff: float, moments: str) -> Talk:
     Returns what was lost.
     """
     benches = workshop_of(replica).benches
-    here = [bench.decomposed(cutoff) if replica.rank == 0 and bench.is_finite() else None for bench in benches]
+    here = [bench.decomposed(cutoff) if replica.rank == 0 and is_finite(bench.matrix()) else None for bench in benches]
     device = benches[0].weight.device
     counts = {
         "": torch.tensor([float(x[0].shape[1]) if x else torch.nan for x in here], dtype=torch.float64, device=device)
     }
-    yield from _told(counts, {"": 0}, replica.size)
+    yield from told(counts, {"": 0}, replica.size)
     ranks = counts[""].tolist()
     wrong = [bench.names["weight"] for bench, rank in zip(benches, ranks, strict=True) if isnan(rank)]
     if wrong:
@@ -86,39 +84,10 @@ def split(replica: Replica, cutoff: float, moments: str) -> Talk:
         empty = bench.weight.new_empty(rows, rank), bench.weight.new_empty(rank, columns)
         factors |= dict(zip((bench.names["a"], bench.names["b"]), mine or empty, strict=True))
         names += [bench.names["a"], bench.names["b"]]
-    yield from _told(factors, dict.fromkeys(names, 0), replica.size)
+    yield from told(factors, dict.fromkeys(names, 0), replica.size)
     for bench in benches:
         bench.split(factors[bench.names["a"]], factors[bench.names["b"]], moments)
     return ()
-
-
-def _means(tensors: dict[str, Tensor], size: int) -> Talk:
-    """Overwrite tensors by their means over all."""
-    units = _fused(tensors)
-    yield from together([(world(size), _mean(unit, tensors)) for unit in units])
-
-
-def _mean(unit: Unit, tensors: Mapping[str, Tensor]) -> Generator[Message, Reply[Tensor], None]:
-    reply = yield Message(unit.gathered(tensors), Identity())
-    unit.write(reply.reduced, tensors)
-
-
-def _told(tensors: dict[str, Tensor], sources: Mapping[str, int], size: int) -> Talk:
-    """Overwrite tensors by those of the rank that knows each."""
-    talks = []
-    for source in sorted(set(sources.values())):
-        theirs = {name: x for name, x in tensors.items() if sources.get(name) == source}
-        talks += [_heard(unit, tensors, source) for unit in _fused(theirs)]
-    yield from together([(world(size), talk) for talk in talks])
-
-
-def _heard(unit: Unit, tensors: Mapping[str, Tensor], source: int) -> Generator[Message, Reply[Tensor], None]:
-    reply = yield Message(unit.gathered(tensors), Identity(), source=source)
-    unit.write(reply.reduced, tensors)
-
-
-def _fused(tensors: Mapping[str, Tensor]) -> tuple[Unit, ...]:
-    return units_of(Replica(tensors, dict.fromkeys(tensors, "other"), 0, 1), Identity(), WHOLE)
 
 
 def not_finite(tensors: Mapping[str, Tensor]) -> tuple[Lost, ...]:
