@@ -1,6 +1,7 @@
 """A task on the page: the findings, the table, what its words mean, and the plots."""
 
 from collections import Counter
+from collections.abc import Callable
 from html import escape
 
 from thinwire.lab.report import adaptation, ranks, ways
@@ -9,7 +10,7 @@ from thinwire.lab.report.findings import findings
 from thinwire.lab.report.looks import Look, kind_order
 from thinwire.lab.report.notes import notes
 from thinwire.lab.report.plots import plots
-from thinwire.lab.report.summary import Section
+from thinwire.lab.report.summary import Entry, Section
 from thinwire.lab.report.svg import tag
 from thinwire.lab.report.table import UNKNOWN, columns, heading
 
@@ -104,25 +105,25 @@ def _legend(section: Section, chosen: dict[str, Look]) -> str:
 
 def _ways(section: Section, chosen: dict[str, Look]) -> str:
     """Who speaks with whom, of those methods that do not speak with all."""
-    told = [
-        tag("li", swatch(chosen[entry.label]), tag("b", escape(entry.label)), f": {escape(said)}")
-        for entry in section.entries
-        if (said := ways.told(entry))
-    ]
-    return tag("h3", "Who speaks with whom") + tag("ul", *told, class_="notes ways") if told else ""
+    told = _sentences(section, chosen, ways.told)
+    return tag("h3", "Who speaks with whom") + told if told else ""
 
 
 def _factored(section: Section, chosen: dict[str, Look], key: str) -> str:
     """The phases of those methods that factor layers."""
+    told = _sentences(section, chosen, ranks.told)
+    drawn = tag("div", *(figure(plot, key) for plot in ranks.plots(section)), class_="plots")
+    return tag("h3", "Layers that are factored") + told + drawn if told else ""
+
+
+def _sentences(section: Section, chosen: dict[str, Look], say: Callable[[Entry], str]) -> str:
+    """What there is to say of each method, as a list; empty if that is nothing."""
     told = [
         tag("li", swatch(chosen[entry.label]), tag("b", escape(entry.label)), f": {escape(said)}")
         for entry in section.entries
-        if (said := ranks.told(entry))
+        if (said := say(entry))
     ]
-    if not told:
-        return ""
-    drawn = tag("div", *(figure(plot, key) for plot in ranks.plots(section)), class_="plots")
-    return tag("h3", "Layers that are factored") + tag("ul", *told, class_="notes ways") + drawn
+    return tag("ul", *told, class_="notes ways") if told else ""
 
 
 def _layers(section: Section, chosen: dict[str, Look], key: str) -> str:
