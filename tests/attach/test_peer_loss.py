@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,16 +112,21 @@ def test_ranks_that_are_cut_off_from_each_other_say_who_was_lost() -> None:
         assert "rank 1 is gone: its connection was closed; the other 2, numbered anew, cannot go on: your graph" in text
 
 
-def machine_gone() -> tuple[tuple[int, ...], float]:
-    model = classifier()
+def machine_gone(patience: float) -> tuple[tuple[int, ...], float]:
+    rank, model = dist.get_rank(), classifier()
     optimizer = SGD(model.parameters(), lr=0.1)
     path = thinwire.Gossip(thinwire.Identity(), thinwire.Edges(((0, 1), (1, 2), (2, 3))))
-    handle = thinwire.attach(model, path, optimizer=optimizer, on_peer_loss="continue", peer_timeout=25.0)
+    handle = thinwire.attach(model, path, optimizer=optimizer, on_peer_loss="continue", peer_timeout=patience)
+    processes: list[Any] = [None] * 4
+    dist.all_gather_object(processes, os.getpid())
     start = time.monotonic()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for step in range(4):
-            if dist.get_rank() > 1 and step == 1:
+            if rank == 2 and step == 1:  # with the other one of its machine
+                os.kill(processes[3], signal.SIGKILL)
+                while not ended(processes[3]):
+                    time.sleep(0.01)
                 os.kill(os.getpid(), signal.SIGKILL)
             optimizer.zero_grad()
             loss_of(model, step).backward()
@@ -128,10 +134,19 @@ def machine_gone() -> tuple[tuple[int, ...], float]:
     return handle.ranks, time.monotonic() - start
 
 
+def ended(process: int) -> bool:
+    """Whether a process has closed all that it had open, though its parent may not have been told yet."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
+
+
 def test_ranks_that_spoke_with_lost_ones_only_are_not_waited_for() -> None:
-    for ranks, seconds in run(machine_gone, ranks=4, dies=(2, 3))[:2]:
+    patience = 60.0
+    for ranks, seconds in run(machine_gone, patience, ranks=4, dies=(2, 3))[:2]:
         assert ranks == (0, 1)
-        assert seconds < 15
+        assert seconds < patience
 
 
 def lost_in_between() -> tuple[str, str]:
@@ -178,14 +193,15 @@ def test_a_handle_is_detached_even_if_what_was_on_its_way_is_lost() -> None:
 
 @pytest.mark.parametrize("method", ["osgp", "topk"])
 def test_one_clear_error_on_every_rank_if_one_is_killed(method: str) -> None:
-    *others, gone, last = run(trained, method, "killed", (3,), "raise", 20.0, ranks=RANKS, dies=3)
+    patience = 60.0
+    *others, gone, last = run(trained, method, "killed", (3,), "raise", patience, ranks=RANKS, dies=3)
     assert gone == Gone(-signal.SIGKILL)
     for found in (*others, last):
         kind, text = found["told"]
         assert kind == "PeerLostError"
         assert "rank 3 is gone: its connection was closed. This is rank" in text
         assert ("on_peer_loss='continue'" in text) == (method != "topk")
-        assert found["seconds"] < 15, "sooner than a rank that is alive would have to answer"
+        assert found["seconds"] < patience, "sooner than a rank that is alive would have to answer"
 
 
 def test_a_rank_that_stalls_is_noticed_in_the_time_that_was_given() -> None:
