@@ -13,7 +13,7 @@ import thinwire
 from thinwire.methods import strategy_of
 
 from .processes import run
-from .training import NAMES, TINY_BUCKETS, batch, classifier, gradients, loss_of, same, sgd, train
+from .training import BY_RANKS, NAMES, TINY_BUCKETS, batch, classifier, gradients, loss_of, same, sgd, train
 
 STEPS = 3
 COUNTS = ("rounds", "payload_bytes", "link_bytes", "said")
@@ -47,8 +47,7 @@ def simulated(method: str, ranks: int) -> list[dict]:
     return [{"counts": counts[rank], "gradients": gradients(models[rank])} for rank in range(ranks)]
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("method", NAMES)
+@pytest.mark.parametrize(("method", "ranks"), BY_RANKS)
 def test_ddp_sends_the_bytes_of_the_simulation(method: str, ranks: int) -> None:
     expected = simulated(method, ranks)
     for result, simulation in zip(run(metered, method, None, ranks=ranks), expected, strict=True):

@@ -16,6 +16,7 @@ from .training import (
     CLASSES,
     INPUTS,
     NAMES,
+    SOME,
     TINY_BUCKETS,
     all_same,
     classifier,
@@ -28,8 +29,6 @@ from .training import (
     totals,
     train,
 )
-
-SOME = ["dense", "powersgd", "topk", "int8", "sign"]
 
 
 class Mixed(nn.Module):

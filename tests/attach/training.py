@@ -17,6 +17,9 @@ from thinwire.methods import METHODS
 INPUTS, CLASSES = 20, 10
 NAMES = tuple(name for name in METHODS if isinstance(strategy_of(name), DataParallel))
 NEIGHBOURS = tuple(name for name in METHODS if isinstance(strategy_of(name), Neighbours))
+SOME = ("dense", "powersgd", "topk", "int8", "sign")  # one of each kind
+# By how many ranks: all methods by two, and some of each kind by four.
+BY_RANKS = tuple((name, 2) for name in NAMES) + tuple((name, 4) for name in SOME)
 VARYING = ("topk8", "adacomp", "dgc", "gennorm", "co3")  # in length, from step to step
 FIXED = tuple(name for name in NAMES if name not in VARYING)
 TINY_BUCKETS = 0.002  # in MB: the classifier below needs at least three of them

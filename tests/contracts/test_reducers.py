@@ -14,7 +14,7 @@ from thinwire.states import plain, restored
 from ..helpers import Held, by_rank, same_bits, same_states, started, step
 from .table import FEEDBACK, LOSSLESS_REDUCERS, REDUCERS
 
-RANKS = (1, 2, 3, 4)
+RANKS = (1, 2, 3)
 MATRIX, VECTOR = (12, 20), (41,)
 SHAPES = (MATRIX, VECTOR, (6, 4, 3, 3), (1,), ())
 
@@ -123,9 +123,9 @@ def test_nothing_is_left_of_a_step_that_was_lost_to_nan(reducer: Reducer) -> Non
     assert same_bits(after.reduced, step(other, good, held.states).reduced)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
 @every_reducer
-def test_nan_on_one_rank_is_heard_by_all(reducer: Reducer, ranks: int) -> None:
+def test_nan_on_one_rank_is_heard_by_all(reducer: Reducer) -> None:
+    ranks = 3
     for shape in (MATRIX, VECTOR):
         suited, states = started(reducer, torch.zeros(shape), ranks)
         for i in range(3):  # afresh, in the warm-up, and past it
@@ -138,14 +138,14 @@ def test_nan_on_one_rank_is_heard_by_all(reducer: Reducer, ranks: int) -> None:
 
 @every_reducer
 def test_a_checkpoint_goes_on_to_the_bit(reducer: Reducer) -> None:
-    for steps in (1, 2, 3):  # left and right factors take turns: both have to survive
-        suited, held = warmed(reducer, 3, steps)
+    for steps in (1, 2):  # left and right factors take turns: both have to survive
+        suited, held = warmed(reducer, 2, steps)
         saved = through_a_file([plain(state) for state in held.states])
         likes = [suited.init(torch.zeros(MATRIX), 7) for _ in saved]
         states, copies = held.states, [restored(like, state) for like, state in zip(likes, saved, strict=True)]
         assert same_states(states, copies)
         for i in range(3):
-            xs = by_rank(3, *MATRIX, seed=20 + i)
+            xs = by_rank(2, *MATRIX, seed=20 + i)
             mine, theirs = step(suited, xs, states), step(suited, xs, copies)
             assert same_bits(mine.reduced, theirs.reduced)
             states, copies = mine.states, theirs.states

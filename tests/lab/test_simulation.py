@@ -59,7 +59,7 @@ def test_its_seconds_are_those_of_a_rank():
 
 @pytest.mark.parametrize("method", [name for name in thinwire.methods.METHODS if name != "ab"])  # it counts by phase
 def test_what_is_said_of_each_kind_of_layer_adds_up_to_what_was_said(method):
-    run = run_of("digits-cnn", method=method, steps=4, evaluations=2)
+    run = run_of("digits-cnn", method=method, steps=2, evaluations=2)
     for what in ("dense", "payload"):
         assert sum(kind[what] for kind in run.kinds.values()) * run.steps == pytest.approx(run.bytes[what], rel=1e-12)
     assert sum(kind["elements"] for kind in run.kinds.values()) == run.parameters
