@@ -47,12 +47,13 @@ def started(reducer: Reducer, like: Tensor, ranks: int, seed: int = 7) -> tuple[
     return suited, [suited.init(torch.zeros_like(like), seed) for _ in range(ranks)]
 
 
-def step(reducer: Reducer, xs: Sequence[Tensor], states: Sequence[Any]) -> Held:
+def step(reducer: Reducer, xs: Sequence[Tensor], states: Sequence[Any], peers: Peers | None = None) -> Held:
     """Reduce one tensor per rank."""
+    peers = peers or world(len(xs))
     messages: list[list[Message]] = [[] for _ in xs]
     transport = Simulated(len(xs))
     talks = [
-        together([(world(len(xs)), overheard(reducer.reduce(x, state), said.append))])
+        together([(peers, overheard(reducer.reduce(x, state), said.append))])
         for x, state, said in zip(xs, states, messages, strict=True)
     ]
     outcomes = [outcome for (outcome,) in transport.run(talks)]

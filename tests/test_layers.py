@@ -68,11 +68,11 @@ LAYERS: dict[str, set[str]] = {
         "strategies",
         "methods",
     },
-    "rehearsal": {"low_rank", "core", "outcome", "nonfinite", "strategies", "transports"},
+    "rehearsal": {"low_rank", "core", "outcome", "nonfinite", "reducers", "strategies", "transports"},
     "hooks": {"core", "strategies", "session"},
     "averaging": {"core", "low_rank", "strategies", "methods", "session"},
     "preparing": {"core", "low_rank", "replica", "strategies"},
-    "handle": {"low_rank", "averaging", "methods", "session", "strategies", "transports"},
+    "handle": {"low_rank", "averaging", "methods", "reducers", "session", "strategies", "transports"},
     "attach": {
         "described",
         "core",

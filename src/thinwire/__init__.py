@@ -34,7 +34,7 @@ from .core import (
 from .handle import Handle
 from .lazy import Lazy, dense
 from .low_rank import Thin, load_low_rank, merged
-from .methods import gathered, settled, sharded, strategy_of
+from .methods import gathered, served, settled, sharded, strategy_of
 from .nonfinite import NonFiniteError
 from .notation import NotationError, parse
 from .preparing import prepared
@@ -52,6 +52,8 @@ from .reducers import (
     Server,
     Sharded,
     When,
+    servers,
+    servers_apart,
 )
 from .rehearsal import Rehearsal
 from .replica import replica_of
@@ -187,6 +189,9 @@ __all__ = [
     "parse",
     "prepared",
     "replica_of",
+    "served",
+    "servers",
+    "servers_apart",
     "settled",
     "sharded",
     "strategy_of",

@@ -17,7 +17,7 @@ from .hooks import Buckets, Updates, is_attached
 from .methods import notation_of, strategy_of
 from .nonfinite import check_on_nonfinite
 from .preparing import prepared
-from .reducers import Average, Choose, Momentum, PowerIteration, PowerSGD, Server
+from .reducers import Average, Choose, Momentum, PowerIteration, PowerSGD, Server, servers_apart
 from .replica import parameters_of, replica_of
 from .session import Session
 from .strategies import ABTraining, DataParallel, Independent, Neighbours
@@ -116,6 +116,8 @@ def _check_choices(strategy: Strategy, on_nonfinite: str, on_peer_loss: str) -> 
     """What to do about trouble has to go with the strategy."""
     if on_nonfinite == "pass" and isinstance(strategy, Independent):
         raise ValueError(f"on_nonfinite='pass' needs gradients that all ranks share, and {strategy!r} has others")
+    if servers_apart(strategy) and not isinstance(strategy, DataParallel):
+        raise ValueError(f"a server that is apart goes with gradients that are averaged in each step, not {strategy!r}")
     if on_peer_loss not in ON_PEER_LOSS:
         raise ValueError(f"on_peer_loss is one of {', '.join(map(repr, ON_PEER_LOSS))}, not {on_peer_loss!r}")
     if on_peer_loss == "continue" and not isinstance(strategy, Neighbours):
@@ -130,6 +132,10 @@ def _checked_ddp(ddp: DistributedDataParallel, strategy: Strategy, optimizer: Op
         raise ValueError("a DDP model brings its own hook and group: leave out optimizer= and group=")
     if not isinstance(strategy, DataParallel):
         raise ValueError(f"{strategy!r} does not average gradients; DDP does nothing else, so attach the plain module")
+    if servers_apart(strategy):
+        raise ValueError(
+            f"{notation_of(strategy)} has a rank without gradients; DDP has none, so attach the plain module"
+        )
     if BucketHook.of(ddp).exchange is not None:
         raise ValueError("thinwire is attached to this model already; call detach() on the first handle")
     ignored: set[str] = getattr(ddp, "parameters_to_ignore", set())

@@ -14,7 +14,17 @@ from .core import Talk
 from .low_rank import decomposed, export, merged, smaller
 from .methods import notation_of
 from .session import Session
-from .strategies import ABTraining, Consensus, Elastic, Independent, Leader, consensus, leading, workshop_of
+from .strategies import (
+    ABTraining,
+    Consensus,
+    Elastic,
+    Independent,
+    Leader,
+    all_who_train,
+    consensus,
+    leading,
+    workshop_of,
+)
 
 
 def averaged(session: Session, model: nn.Module) -> nn.Module:
@@ -23,7 +33,7 @@ def averaged(session: Session, model: nn.Module) -> nn.Module:
     def talk(size: int) -> Talk:
         strategy = session.strategy
         weight = strategy.weight_of(session.state) if isinstance(strategy, Independent) else 1.0
-        return consensus(_effective(session), _buffers(model), weight, size)
+        return consensus(_effective(session), _buffers(model), weight, all_who_train(strategy, size))
 
     found: Consensus = session.asked(talk)
     session.meter.consensus = found.distance

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from .averaging import averaged, centred, exported, led, refresh_batchnorm, whole
 from .low_rank import Thin
 from .methods import notation_of
+from .reducers import servers_apart
 from .session import Session
 from .strategies import Independent, Layer
 from .transports import Meter
@@ -33,6 +34,11 @@ class Handle:
     def ranks(self) -> tuple[int, ...]:
         """Those who are still here, by the numbers they began with."""
         return self._session.transport.names
+
+    @property
+    def serves(self) -> bool:
+        """Whether this rank only serves: it calls `optimizer.step()` as often as the others, without a backward."""
+        return self._session.replica.rank in servers_apart(self._session.strategy)
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:

@@ -185,6 +185,8 @@ METHODS: dict[str, Method] = {
 
 Built = Codec | Reducer | Strategy
 Said = str | Built  # a method, as people say it
+WITH_ALL = DataParallel | LocalSteps
+SERVER = "server:"  # before a method: by way of rank 0
 
 
 def strategy_of(method: Said) -> Strategy:
@@ -198,6 +200,17 @@ def sharded(method: Said) -> Codec | Reducer | Strategy:
     return _with_all(forms.sharded, _built(method))
 
 
+def served(method: Said, at: int = 0, apart: bool = False) -> Codec | Reducer | Strategy:
+    """The form in which all speak to one rank only, and it to them; short, "server:" before the method.
+
+    With `apart`, that rank does nothing else: it has no gradients of its own.
+    """
+    built = _built(method)
+    if isinstance(built, Strategy) and not isinstance(built, WITH_ALL):
+        raise ValueError(f"{notation_of(built)} cannot go by way of a server: its replicas do not speak with all")
+    return forms.served(built, at, apart)
+
+
 def gathered(method: Said) -> Codec | Reducer | Strategy:
     """The form in which every rank hears every other's whole message: one round, for few ranks."""
     return _with_all(forms.gathered, _built(method))
@@ -205,8 +218,7 @@ def gathered(method: Said) -> Codec | Reducer | Strategy:
 
 def _with_all(rewritten: Callable[[Built], Built], method: Built) -> Built:
     """Only those who speak with all have other forms of that."""
-    with_all = not isinstance(method, Strategy) or isinstance(method, DataParallel | LocalSteps)
-    return rewritten(method) if with_all else method
+    return method if isinstance(method, Strategy) and not isinstance(method, WITH_ALL) else rewritten(method)
 
 
 def settled(method: Said) -> Codec | Reducer | Strategy:
@@ -227,6 +239,8 @@ def notation_of(strategy: Strategy) -> str:
 
 
 def _built(method: Said) -> Codec | Reducer | Strategy:
+    if isinstance(method, str) and method.startswith(SERVER):
+        return served(method.removeprefix(SERVER))
     if isinstance(method, str):
         return METHODS[method].built if method in METHODS else _parsed(method)
     if isinstance(method, Codec | Reducer | Strategy):

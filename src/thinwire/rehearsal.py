@@ -10,7 +10,18 @@ from .core import Replica, Strategy, Talk
 from .low_rank import Thin
 from .nonfinite import NonFiniteError, problem_of
 from .outcome import Lost
-from .strategies import Consensus, DataParallel, Elastic, Independent, Layer, Leader, Overlapping, consensus
+from .reducers import servers_apart
+from .strategies import (
+    Consensus,
+    DataParallel,
+    Elastic,
+    Independent,
+    Layer,
+    Leader,
+    Overlapping,
+    all_who_train,
+    consensus,
+)
 from .transports import Meter, Simulated
 
 
@@ -38,7 +49,7 @@ class Rehearsal:
             raise ValueError(f"{self.strategy!r} needs to know the losses: before_update(losses)")
         for meter in self.meters:
             meter.count_dense(self._dense_bytes, len(self.replicas))
-        if isinstance(self.strategy, DataParallel):
+        if isinstance(self.strategy, DataParallel) and not servers_apart(self.strategy):  # which DDP does not have
             self._exchange(self.strategy)
         else:
             self._hold([self.strategy.before_update(r, s) for r, s in self._ranks()])
@@ -80,7 +91,8 @@ class Rehearsal:
         effective = own.effective if own else lambda replica: replica.parameters
         there = buffers or [{} for _ in self.replicas]
         aside = Simulated(size)
-        talks = [consensus(effective(r), b, weighs(s), size) for (r, s), b in zip(self._ranks(), there, strict=True)]
+        peers = all_who_train(strategy, size)
+        talks = [consensus(effective(r), b, weighs(s), peers) for (r, s), b in zip(self._ranks(), there, strict=True)]
         found: Consensus = aside.run(talks)[0]
         for meter, took in zip(self.meters, aside.meters, strict=True):
             meter.average_bytes += took.link_bytes

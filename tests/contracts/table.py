@@ -171,6 +171,8 @@ REDUCERS: tuple[Reducer, ...] = (
     Difference(Feedback(Sign())),
     Difference(PowerSGD(2)),
     Server(Quantize(8), TopK(0.25)),
+    Server(PowerSGD(1), Identity()),
+    Server(AdaComp(4), Nonzero()),
     Sharded(Quantize(8), Sign()),
     After(2, Feedback(TopK(0.1))),
     After(1, PowerSGD(1), first=Cast("float16")),

@@ -120,3 +120,14 @@ def test_a_linked_run_gives_the_same_values_as_one_without():
         for settings, by in (({"link": "1gbit"}, processes), ({"transport": "simulated"}, simulation))
     )
     assert [what_came_out(run) for run in linked] == [what_came_out(run) for run in simulated]
+
+
+@needs_links
+def test_in_a_star_the_one_in_the_middle_carries_more_than_a_link_does():
+    bits = 10e6
+    (run,) = runs_in(
+        heard_from(Plan("digits-cnn", "server:dense", ranks=3, steps=2, evaluations=1, link="star:10mbit"))
+    )
+    server, worker = (run.server[name] * 8 / bits for name in ("link", "worker"))
+    assert server == 2 * worker > 2
+    assert worker < run.seconds["total"] < 0.9 * server, "each worker's link takes its time, side by side"

@@ -15,15 +15,16 @@ MEETING = (
     "Elastic(every=2)",
     "ABTraining(after=1, every=2, full=1, ends=False, cutoff=0.3)",
 )
+SERVED = ("server:adacomp", "Server(Quantize(8), Identity(), apart=True)", "Server(Sign(), Sign(), at=2, apart=True)")
 
 
 @pytest.fixture(scope="module")
 def runs():
     """Of real and of simulated ranks: four of them, so that not everyone is everyone's neighbour."""
-    plans = [plan("Draws", method, ranks=4) for method in (*NEIGHBOURS, *MEETING)]
+    plans = [plan("Draws", method, ranks=4) for method in (*NEIGHBOURS, *SERVED, *MEETING)]
     real = runs_in(heard_from(*plans))
     simulated = runs_in(heard_from(*(replace(p, transport="simulated") for p in plans), by=simulation))
-    assert [run.label for run in real] == [*NEIGHBOURS, *MEETING]
+    assert [run.label for run in real] == [*NEIGHBOURS, *SERVED, *MEETING]
     return real, simulated
 
 
@@ -31,7 +32,7 @@ def test_real_ranks_give_what_simulated_ones_give(runs):
     for here, there in zip(*runs, strict=True):
         assert what_came_out(here) == what_came_out(there), here.label
         assert judged(here) == judged(there), here.label
-        for what in ("kinds", "layers", "links", "groups", "factored", "metrics"):
+        for what in ("kinds", "layers", "links", "groups", "factored", "server", "metrics"):
             assert getattr(here, what) == getattr(there, what), (here.label, what)
 
 
@@ -40,6 +41,14 @@ def test_neighbours_tell_how_far_they_are_apart_and_with_whom_they_speak(runs):
         assert all(noted["consensus"] > 0 for noted in run.evaluations), run.label
         assert run.metrics["worst_test_accuracy"] <= 1, run.label
         assert len(run.links["sent"]) == 2, run.label
+
+
+def test_what_a_server_carries_is_told_apart_from_what_others_do(runs):
+    served = runs[0][len(NEIGHBOURS) : len(NEIGHBOURS) + len(SERVED)]
+    assert [run.server["rank"] for run in served] == [0, 0, 2]
+    assert all(run.bytes["link"] == run.server["link"] > 2 * run.server["worker"] > 0 for run in served)
+    assert [run.batch for run in served] == [16, 15, 15], "as many as train share it"
+    assert not any(run.server for run in runs[0] if run not in served)
 
 
 def test_groups_and_factors_are_told(runs):

@@ -34,8 +34,8 @@ def test_a_clock_tells_how_long_its_thread_was_at_work():
     assert 0.02 <= clock.computed() < 0.05
 
 
-def recorded(steps, link_bytes=1000, **settings):
-    plan = Plan(called("Tiny"), "dense", ranks=2, steps=steps, **settings)
+def recorded(steps, link_bytes=1000, method="dense", others=(), **settings):
+    plan = Plan(called("Tiny"), method, ranks=2, steps=steps, **settings)
     task = task_of(plan)
     record, meter = Record(plan, task), thinwire.Meter()
     learner = Learner(plan, task, 0)
@@ -56,6 +56,7 @@ def recorded(steps, link_bytes=1000, **settings):
         said={},
         links={},
         groups={},
+        carried=[meter.link_bytes, *(n * steps for n in others)],
         warned=[],
     )
 
@@ -93,6 +94,14 @@ def test_modelled_time_is_the_links_own_beside_what_was_measured():
     assert run.seconds["exchange"] == pytest.approx(10.0)  # a second a step by the slower direction
     assert run.seconds["total"] == pytest.approx(5.0 + 10.0)
     assert run.history[0]["seconds"] == pytest.approx(0.5 + 1.0)
+
+
+def test_in_a_star_modelled_time_is_that_of_the_busiest_worker():
+    settings = {"method": "server:dense", "others": (125_000, 62_500), "modelled": True, "transport": "simulated"}
+    in_a_star, on_equal_links = (recorded(10, 187_500, link=link, **settings) for link in ("star:1mbit", "1mbit"))
+    assert in_a_star.seconds["exchange"] == pytest.approx(10.0)
+    assert on_equal_links.seconds["exchange"] == pytest.approx(15.0)
+    assert in_a_star.server == {"rank": 0, "link": 1_875_000, "worker": 1_250_000}
 
 
 def test_what_thinwire_warns_of_is_kept_and_other_warnings_are_printed(capsys):

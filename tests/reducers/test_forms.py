@@ -1,25 +1,35 @@
 import pytest
 
+from tests.attach.training import NAMES
 from thinwire import (
+    AdaComp,
     After,
     Average,
     Cast,
     Choose,
     DataParallel,
+    Difference,
     Feedback,
     Identity,
+    LocalSteps,
     Momentum,
+    Nonzero,
     PowerSGD,
     Quantize,
+    Server,
     Sharded,
     Sign,
     TopK,
     When,
     gathered,
+    served,
+    servers,
+    servers_apart,
     settled,
     sharded,
+    strategy_of,
 )
-from thinwire.methods import METHODS
+from thinwire.methods import METHODS, notation_of
 
 
 @pytest.mark.parametrize(
@@ -76,6 +86,61 @@ def test_what_is_sharded_can_be_gathered(method: object, form: object) -> None:
 )
 def test_a_warm_up_is_over_at_some_time(method: object, form: object) -> None:
     assert settled(method) == form  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize(
+    ("method", "form"),
+    [
+        (Average(), Server(Identity(), Identity())),
+        (TopK(0.1), Server(TopK(0.1), TopK(0.1))),
+        (Feedback(Sharded(Sign(), Quantize(8))), Feedback(Server(Sign(), Quantize(8)))),
+        (Feedback(PowerSGD(2), decay=0.9), Feedback(Server(PowerSGD(2), Identity()), decay=0.9)),
+        (AdaComp(), Server(AdaComp(), Nonzero())),
+        (Difference(Sign()), Difference(Server(Sign(), Sign()))),
+        (After(3, Sign()), After(3, Server(Sign(), Sign()), first=Server(Identity(), Identity()))),
+        (
+            DataParallel(Choose(When(Momentum(), min_dim=2), otherwise=Cast("float16"))),
+            DataParallel(
+                Choose(
+                    When(Server(Momentum(), Nonzero()), min_dim=2), otherwise=Server(Cast("float16"), Cast("float16"))
+                )
+            ),
+        ),
+        (LocalSteps(Sign(), every=7), LocalSteps(Server(Sign(), Sign()), every=7)),
+        (Server(Sign(), Quantize(8), at=2), Server(Sign(), Quantize(8), at=2)),
+    ],
+    ids=repr,
+)
+def test_all_goes_by_way_of_a_server(method: object, form: object) -> None:
+    assert served(method) == form  # type: ignore[arg-type]
+    assert served(form) == form  # type: ignore[arg-type]
+
+
+def test_a_server_is_where_one_wants_it() -> None:
+    wanted = served("int8", at=3, apart=True)
+    assert wanted == Feedback(Server(Quantize(8), Quantize(8), at=3, apart=True))
+    assert (servers(wanted), servers_apart(wanted)) == ({3}, {3})
+    assert (servers(served("int8")), servers_apart(served("int8"))) == ({0}, set())
+    assert settled(served(Momentum(ramp_steps=9))) == Server(Momentum(), Nonzero())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_short_name_has_a_form_with_a_server(name: str) -> None:
+    strategy = strategy_of(f"server:{name}")
+    assert strategy == strategy_of(served(name))
+    assert servers(strategy) == {0}
+    assert strategy_of(notation_of(strategy)) == strategy
+
+
+@pytest.mark.parametrize("name", ["powergossip", "sgp", "ab", "lsgd"])
+def test_who_does_not_speak_with_all_has_no_server(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot go by way of a server: its replicas do not speak with all"):
+        strategy_of(f"server:{name}")
+
+
+def test_what_follows_server_has_to_be_a_method() -> None:
+    with pytest.raises(ValueError, match="unknown method 'topkk'"):
+        strategy_of("server:topkk")
 
 
 @pytest.mark.parametrize("name", METHODS)

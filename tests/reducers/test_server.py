@@ -1,7 +1,26 @@
 import pytest
 import torch
 
-from thinwire import Codec, Feedback, Identity, Quantize, RandomK, Server, Sign, TopK
+from thinwire import (
+    AdaComp,
+    Cast,
+    Codec,
+    Feedback,
+    Identity,
+    Matched,
+    Momentum,
+    Nonzero,
+    PowerIteration,
+    PowerSGD,
+    Quantize,
+    RandomK,
+    Reducer,
+    Server,
+    Sharded,
+    Sign,
+    TopK,
+    world,
+)
 from thinwire.lazy import dense
 
 from ..helpers import by_rank, same_bits, started, step
@@ -64,6 +83,54 @@ def test_feedback_around_a_server_keeps_both_memories_apart() -> None:
     torch.testing.assert_close(told + at_ranks + at_server, given, rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("reducer", "down"),
+    [
+        (AdaComp(10), Nonzero()),
+        (Momentum(0.1), Nonzero()),
+        (Matched(refit=2), Identity()),
+        (PowerIteration(2), Identity()),
+        (PowerSGD(2), Identity()),
+        (PowerSGD(1, codec=Cast("float16")), Identity()),
+        (PowerSGD(2, codec=Quantize(8)), Identity()),
+    ],
+    ids=repr,
+)
+def test_a_reducer_agrees_on_the_same_by_way_of_a_server(reducer: Reducer, down: Codec) -> None:
+    shape = (12, 20)
+    alone, states = started(reducer, torch.zeros(shape), NODES)
+    through, others = started(Server(reducer, down, at=1), torch.zeros(shape), NODES)
+    for i in range(4):
+        xs = by_rank(NODES, *shape, seed=i)
+        direct, served = step(alone, xs, states), step(through, xs, others)
+        states, others = direct.states, served.states
+        for here, there in zip(served.replies, direct.replies, strict=True):
+            assert same_bits(here.reduced, there.reduced)
+            assert same_bits(here.sent, there.sent)
+        assert all(message.target == 1 or message.source == 1 for said in served.messages for message in said)
+        assert [bool(meter.received) for meter in served.meters] == [True] * NODES
+        assert all(set(meter.sent) <= {1} for rank, meter in enumerate(served.meters) if rank != 1)
+
+
+def test_what_a_reducer_leaves_to_others_goes_by_way_of_the_server_too() -> None:
+    for reducer in (PowerSGD(2), Momentum(0.1)):
+        through = Server(reducer, Nonzero(), at=2)
+        for whole in (through, Feedback(through)):
+            assert started(whole, torch.zeros(30), NODES)[0] == Server(Identity(), Identity(), at=2)
+    inside = Server(AdaComp(10), Nonzero())
+    assert started(inside, torch.zeros(12, 20), NODES)[0] == inside
+    assert inside.shaped == AdaComp(10).shaped
+
+
+def test_who_only_serves_counts_for_nothing() -> None:
+    xs = by_rank(NODES, 50)
+    suited, states = started(Server(Quantize(8), Identity(), apart=True), xs[0], NODES)
+    held = step(suited, xs, states, peers=world(NODES, without={0}))
+    expected = torch.stack([reply.sent for reply in held.replies[1:]]).double().mean(0).float()
+    torch.testing.assert_close(held.reduced, expected)
+    assert all(same_bits(reply.reduced, held.reduced) for reply in held.replies)
+
+
 def test_a_server_that_is_not_there_is_refused() -> None:
     suited, states = started(Server(Identity(), Identity(), at=2), torch.zeros(5), 2)
     with pytest.raises(ValueError, match="rank 2 as its target, but there are only 2 ranks"):
@@ -77,6 +144,10 @@ def test_a_server_that_is_not_there_is_refused() -> None:
         ({"up": Identity(), "down": 8}, "a codec for down, not 8"),
         ({"up": Identity(), "down": Identity(), "at": -1}, "rank of 0 or more, not -1"),
         ({"up": Identity(), "down": Identity(), "at": 0.5}, "rank of 0 or more, not 0.5"),
+        ({"up": Identity(), "down": PowerSGD(2)}, r"a codec for down, not PowerSGD\(2\)"),
+        ({"up": Identity(), "down": Identity(), "apart": 1}, "True or False, not 1"),
+        ({"up": Feedback(Server(Sign(), Sign())), "down": Identity()}, "speaks to a server of its own"),
+        ({"up": Sharded(Sign(), Sign()), "down": Identity()}, "speaks to a server of its own"),
     ],
 )
 def test_a_wrong_setting_is_refused(arguments: dict[str, object], problem: str) -> None:

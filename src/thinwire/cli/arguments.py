@@ -10,6 +10,7 @@ from ..version import __version__
 from . import answers
 
 LINK_HELP = "such as 100mbit, 1gbit, or 50mbit/10mbit for down/up"
+STAR_HELP = f"{LINK_HELP}; star:100mbit: one from rank 0 to each other"
 METHOD_HELP = "a short name, or a notation such as 'Feedback(TopK(0.01))'"
 
 
@@ -137,7 +138,7 @@ def _add_plan(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--transport", metavar="T", help=f"{' or '.join(TRANSPORTS)} (default: {default['transport']})"
     )
-    command.add_argument("--link", metavar="LINK", help=f"between the ranks, {LINK_HELP}")
+    command.add_argument("--link", metavar="LINK", help=f"between the ranks, {STAR_HELP}")
     command.add_argument("--modelled", action="store_true", help="compute the link's time from bytes, make no link")
     command.add_argument("--budget", metavar="B", help=f"{' or '.join(BUDGETS)} (default: {default['budget']})")
     length = command.add_mutually_exclusive_group()

@@ -1,6 +1,6 @@
 """What `thinwire size` tells: a method's bytes on a model, beside the plain ways and its own other form."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rich.console import Group
@@ -65,7 +65,10 @@ def compare(method: str, model: str, ranks: int, steps: int) -> Comparison:
         raise ValueError(f"sizes are compared on 2 ranks or more, not {ranks}")
     sizer = Sizer.of_model(model, ranks, steps)
     kinds = sizer.measure(strategy)
-    forms = {"this method": total(kinds)}
+    this = total(kinds)
+    forms = {"this method": this}
+    if this.worker is not None:
+        forms = {"at its server": this, "at a worker": replace(this, link=this.worker)}
     for name, other in (("sharded", thinwire.sharded(strategy)), ("gathered", thinwire.gathered(strategy))):
         if other != strategy:
             forms[f"{name} instead"] = total(sizer.measure(other))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import thinwire
 from thinwire.lab import datasets, workloads
+from thinwire.lab.links.link import CENTRE, Link
 from thinwire.lab.plan import Plan, PlanError
 from thinwire.lab.sharding import batches, shards
 from thinwire.lab.sizes import STEPS, Sizer, gradients_of
@@ -24,7 +25,8 @@ class Task:
     test: Split
     shares: list[Tensor]  # the training examples of each rank, of those that the budget allows
     test_examples: int
-    batch: int  # examples a step and rank
+    batch: int  # examples a step and rank that trains
+    trainers: int  # ranks that do; the others only serve
     steps: int
 
 
@@ -37,22 +39,41 @@ def task_of(plan: Plan) -> Task:
     budget = workload.budgets[plan.budget]
     count = min(budget.training or len(training), len(training))
     order = torch.randperm(len(training), generator=torch.Generator().manual_seed(plan.seed))
-    batch = (plan.batch or workload.batch) // plan.ranks
+    serving = thinwire.servers_apart(thinwire.strategy_of(plan.method))
+    trainers = plan.ranks - len(serving)
+    batch = (plan.batch or workload.batch) // trainers
     if batch == 0:
-        raise PlanError(f"a batch of {plan.batch or workload.batch} cannot be divided among {plan.ranks} ranks")
+        raise PlanError(f"a batch of {plan.batch or workload.batch} cannot be divided among {trainers} ranks")
     examples = order[:count].sort().values
     labels = None if training.labels is None else training.labels[examples]
     epochs = plan.epochs or budget.epochs
-    steps = plan.steps or max(1, round(epochs * count / (batch * plan.ranks)))
+    steps = plan.steps or max(1, round(epochs * count / (batch * trainers)))
+    shares = [examples[share] for share in shards(labels, count, trainers, plan.shards, plan.seed)]
+    for rank in sorted(serving):
+        shares.insert(rank, examples[:0])
     return Task(
         workload=workload,
         training=training,
         test=test,
-        shares=[examples[share] for share in shards(labels, count, plan.ranks, plan.shards, plan.seed)],
+        shares=shares,
         test_examples=min(budget.test or len(test), len(test)),
         batch=batch,
+        trainers=trainers,
         steps=steps,
     )
+
+
+def check_server(plan: Plan) -> None:
+    """Raise PlanError if a plan does not go with where its method has a server."""
+    strategy = thinwire.strategy_of(plan.method)
+    if plan.capture and 0 in thinwire.servers_apart(strategy):
+        raise PlanError("rank 0 only serves, so it has no gradients to capture: let another rank serve, with at=1")
+    if plan.link is not None and Link.parse(plan.link).star:
+        elsewhere = thinwire.servers(strategy) - {CENTRE}
+        if elsewhere:
+            raise PlanError(
+                f"in the middle of {plan.link} is rank {CENTRE}, and {plan.method} serves at {max(elsewhere)}"
+            )
 
 
 class Learner:
@@ -65,12 +86,16 @@ class Learner:
         self.optimizer = self.workload.optimizer(self.model)
         self.schedule = self.workload.schedule(self.optimizer, task.steps)
         order, self.augmentation = (_generator(plan.seed, rank, purpose) for purpose in (0, 1))
-        self.batches = batches(task.shares[rank], task.batch, order)
+        self.serves = not len(task.shares[rank])  # and trains nothing
+        self.batches = iter(()) if self.serves else batches(task.shares[rank], task.batch, order)
         torch.manual_seed(_stream(plan.seed, rank, 2))  # what the model draws as it goes, such as dropout
         self.model.train()
 
     def backward(self, model: nn.Module | None = None) -> Tensor:
         """The gradients of the next batch, through the model as the ranks wrapped it; returns the loss."""
+        if self.serves:
+            self.optimizer.zero_grad()
+            return torch.zeros(())
         inputs, targets = self.task.training.batch(next(self.batches), self.augmentation)
         loss = self.workload.loss(self.model if model is None else model, inputs, targets)
         self.optimizer.zero_grad()
@@ -85,7 +110,8 @@ class Learner:
         thinwire.check_momentum(method, self.optimizer)
         draws = torch.get_rng_state()
         copy = deepcopy(self.model)
-        inputs, targets = self.task.training.batch(self.task.shares[0][: self.task.batch], None)
+        share = next(share for share in self.task.shares if len(share))
+        inputs, targets = self.task.training.batch(share[: self.task.batch], None)
         self.workload.loss(copy, inputs, targets).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         replica = thinwire.replica_of(copy)
         strategy, ranks = thinwire.strategy_of(method), 1
@@ -95,11 +121,15 @@ class Learner:
             strategy, ranks = replace(strategy, topology=thinwire.Complete()), 2  # type: ignore[type-var]  # a dataclass
         if isinstance(strategy, thinwire.Nested | thinwire.Leader):
             strategy = replace(strategy, groups=thinwire.Together())
+        ranks = max(ranks, 1 + max(thinwire.servers(strategy), default=0))
         Sizer(replica, [gradients_of(replica)], ranks, STEPS).measure(strategy)
         torch.set_rng_state(draws)
 
+    def adjust(self) -> None:
+        """Let the workload adjust gradients within each step from now on: after the hooks of a method that is there."""
+        self.optimizer.register_step_pre_hook(lambda *_: self.workload.adjust(self.model))
+
     def update(self) -> None:
-        self.workload.adjust(self.model)
         self.optimizer.step()
         self.schedule.step()
 

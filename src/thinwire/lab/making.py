@@ -13,7 +13,7 @@ from rich.console import Console
 import thinwire
 from thinwire.lab import links
 from thinwire.lab.comparison import Job, run_all
-from thinwire.lab.learner import task_of
+from thinwire.lab.learner import check_server, task_of
 from thinwire.lab.plan import PlanError, plan_of
 from thinwire.lab.progress import Shown
 from thinwire.lab.runs import Run
@@ -61,9 +61,9 @@ def check(jobs: list[Job]) -> None:
     """Raise ValueError for whatever would stop a job."""
     for method, ranks in dict.fromkeys((job.plan.method, job.plan.ranks) for job in jobs):
         thinwire.strategy_of(method).check(ranks)
+    for plan in {replace(job.plan, seed=0): job.plan for job in jobs}.values():
+        check_server(plan)
     for plan in {replace(job.plan, method="", seed=0): job.plan for job in jobs}.values():
-        if plan.link is not None:
-            links.Link.parse(plan.link)
         task_of(plan)
     real = [job.plan.link for job in jobs if job.plan.link is not None and not job.plan.modelled]
     reason = links.possible() if real else None

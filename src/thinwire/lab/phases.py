@@ -1,4 +1,4 @@
-"""How the layers of a model are factored as a run goes on, and what groups of ranks say to each other."""
+"""How the layers of a model are factored as a run goes on, and what groups of ranks, or a server, say to others."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -53,3 +53,12 @@ def grouped(groups: Sequence[Sequence[int]], sent: Iterable[Mapping[int, int]]) 
         for other, nbytes in to.items():
             counted["within" if of_rank[rank] == of_rank[other] else "between"] += nbytes
     return {"groups": [list(ranks) for ranks in groups]} | counted
+
+
+def served(method: str, link_bytes: Sequence[int]) -> dict[str, int]:
+    """What links carried at the rank that serves and at the others, of a method that has one such rank."""
+    at = thinwire.servers(thinwire.strategy_of(method))
+    if len(at) != 1 or len(link_bytes) < 2:
+        return {}
+    (rank,) = at
+    return {"rank": rank, "link": link_bytes[rank], "worker": max(n for r, n in enumerate(link_bytes) if r != rank)}

@@ -56,7 +56,8 @@ class Shown:
             self.metrics[job] = event["metric"]
             self.progress.start_task(bar)
         if "loss" in event:
-            told["loss"] = f"loss {event['loss']:.2f}"
+            if event["loss"] is not None:  # a rank that only serves has none
+                told["loss"] = f"loss {event['loss']:.2f}"
             told["bytes"] = human(event["payload_bytes"])
             self.progress.update(bar, completed=event["step"])
         elif "step" in event:

@@ -79,29 +79,39 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
     with told_warnings() as warned:
         learner.warm_up(plan.method)
         model, handle = _attached(learner, plan.method)
-        alike = isinstance(model, DistributedDataParallel)
+        learner.adjust()
+        alike = isinstance(thinwire.strategy_of(plan.method), thinwire.DataParallel)
         record, replica, told = Record(plan, task), thinwire.replica_of(learner.model), 0.0
         capture = Capture(plan, task, learner, folder)
         dist.barrier()
         aside, wire = Aside(), links.counters() if links.inside() else None
+        late = bool(thinwire.servers_apart(thinwire.strategy_of(plan.method)))  # who only serves has none before
+
+        def weigh() -> None:
+            if record.is_due(ahead=1):
+                clock.stop()  # on all ranks, each for itself: no rank waits for what another one looks at
+                record.layers.weigh(replica.parameters)
+                clock.go_on()
+
         clock, pace = Clock(), Pace(factor_of(plan.straggler, rank, plan.ranks))
         for step in range(1, task.steps + 1):
             pace.wait(clock.computed())
             with capture.at(step):
                 loss = learner.backward(model)
             handle.loss(loss)
-            if record.is_due(ahead=1):
-                clock.stop()  # on all ranks, each for itself: no rank waits for what another one looks at
-                record.layers.weigh(replica.parameters)
-                clock.go_on()
+            if not late:
+                weigh()
             learner.update()
+            if late:
+                weigh()
             record.step(loss, handle.meter, clock.read())
             record.phases.note(step, handle.factored())
             if record.is_due():
                 dist.barrier()  # the clock goes on until the last rank has made the step
                 clock.stop()
                 aside.begin()
-                each, mean = _replicas(record, learner, handle, alike)
+                mean = None if isinstance(model, DistributedDataParallel) else handle.average()
+                each = [] if alike else _each(record, learner)
                 others = _others(handle, plan.method)
                 aside.end()
                 record.count_again(handle.meter)
@@ -115,7 +125,12 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
                 clock.go_on()
             if rank == 0 and (time.monotonic() - told > TELL_EVERY or step == task.steps):
                 told = time.monotonic()
-                tell(step=step, loss=float(loss), payload_bytes=handle.meter.payload_bytes, seconds=clock.read())
+                tell(
+                    step=step,
+                    loss=None if learner.serves else float(loss),
+                    payload_bytes=handle.meter.payload_bytes,
+                    seconds=clock.read(),
+                )
         compute = clock.computed() + pace.slept
         carried = aside.carried(wire) if wire else None
         handle.detach()
@@ -130,7 +145,7 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
     busiest = max(everyone, key=lambda counted: counted["meter"]["link_bytes"])
     return record.run(
         method=handle.method,
-        losses=losses / plan.ranks,
+        losses=losses / task.trainers,
         meter=busiest["meter"],
         total=max(counted["total"] for counted in everyone),
         compute=busiest["compute"],
@@ -138,6 +153,7 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
         said=busiest["said"],
         links=busiest["links"],
         groups=grouped(handle.groups, [{int(r): n for r, n in one["links"]["sent"].items()} for one in everyone]),
+        carried=[one["meter"]["link_bytes"] for one in everyone],
         warned=warned,
     )
 
@@ -145,7 +161,8 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
 def _attached(learner: Learner, method: str) -> tuple[nn.Module, thinwire.Handle]:
     """The model to train, with a method between the ranks: under DDP, if that is what it takes the place of."""
     try:
-        if isinstance(thinwire.strategy_of(method), thinwire.DataParallel):
+        strategy = thinwire.strategy_of(method)
+        if isinstance(strategy, thinwire.DataParallel) and not thinwire.servers_apart(strategy):
             model = DistributedDataParallel(learner.model, **OWN_BUFFERS)
             return model, thinwire.attach(model, method)
         return learner.model, thinwire.attach(learner.model, method, optimizer=learner.optimizer)
@@ -161,17 +178,13 @@ def _others(handle: thinwire.Handle, method: str) -> dict[str, nn.Module]:
     return {"centre": handle.centre()} if isinstance(strategy, thinwire.Elastic) else {}
 
 
-def _replicas(
-    record: Record, learner: Learner, handle: thinwire.Handle, alike: bool
-) -> tuple[list[float], nn.Module | None]:
-    """Where replicas differ: their mean, and at the end what each of them is worth."""
-    if alike:
-        return [], None
-    mean, each = handle.average(), [0.0] * record.plan.ranks
+def _each(record: Record, learner: Learner) -> list[float]:
+    """What each replica is worth, at the end."""
     if not record.is_last:
-        return [], mean
+        return []
+    each = [0.0] * record.plan.ranks
     dist.all_gather_object(each, record.judge(learner, cores=record.plan.threads)[learner.workload.metric])
-    return each, mean
+    return each
 
 
 class Aside:

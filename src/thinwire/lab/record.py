@@ -16,7 +16,7 @@ from thinwire.lab import machine
 from thinwire.lab.layers import Layers
 from thinwire.lab.learner import Learner, Task
 from thinwire.lab.links import Link
-from thinwire.lab.phases import Phases
+from thinwire.lab.phases import Phases, served
 from thinwire.lab.plan import Plan
 from thinwire.lab.runs import CONSENSUS, WORST, Run
 from thinwire.lab.workloads.own import digest
@@ -118,15 +118,22 @@ class Record:
         said: dict[str, int],
         links: dict[str, Any],
         groups: dict[str, Any],
+        carried: Sequence[int],
         warned: list[str],
     ) -> Run:
-        """The run: the mean losses over the ranks, the counts of the rank whose link carried most, the longest time."""
+        """The run: the mean losses over the ranks, the counts of the rank whose link carried most, the longest time.
+
+        And what the links of all ranks carried.
+        """
         plan, workload = self.plan, self.task.workload
         parts = {name: meter[f"{name}_seconds"] for name in ("encode", "exchange", "decode")}
         seconds = [*self.seconds[:-1], max(total, self.seconds[-1])]
         if plan.modelled:
-            busiest = meter["link_bytes"] / self.link[-1] if self.link[-1] else 1.0
-            wired = [self._on_the_link(nbytes * busiest) for nbytes in self.link]
+            assert plan.link is not None
+            link = Link.parse(plan.link)
+            slowest = max(nbytes for rank, nbytes in enumerate(carried) if link.is_limited(rank))
+            busiest = slowest / self.link[-1] if self.link[-1] else 1.0
+            wired = [nbytes * busiest * 8 / min(link.up, link.down) for nbytes in self.link]
             seconds = [here + there for here, there in zip(seconds, wired, strict=True)]
             parts["exchange"] = wired[-1]
         parameters = sum(p.numel() for p in workload.model().parameters())
@@ -158,8 +165,9 @@ class Record:
             links=links,
             factored=self.phases.told(parameters),
             groups=groups,
+            server=served(plan.method, carried),
             parameters=parameters,
-            batch=self.task.batch * plan.ranks,
+            batch=self.task.batch * self.task.trainers,
             budget=plan.budget,
             threads=plan.threads,
             source=digest(plan.workload),
@@ -169,11 +177,6 @@ class Record:
             command=plan.command(),
             warnings=warned,
         )
-
-    def _on_the_link(self, nbytes: float) -> float:
-        assert self.plan.link is not None
-        link = Link.parse(self.plan.link)
-        return nbytes * 8 / min(link.up, link.down)
 
     def _history(self, losses: Tensor, seconds: list[float]) -> list[dict[str, float]]:
         stretch = -(-len(losses) // MOST_POINTS)

@@ -43,6 +43,8 @@ class Run:
     factored: dict[str, Any] = field(default_factory=dict)
     # Groups of ranks, and the bytes that all ranks sent within and between them.
     groups: dict[str, Any] = field(default_factory=dict)
+    # Where one rank serves: its number, the bytes its link carried, and the most that any other's did.
+    server: dict[str, int] = field(default_factory=dict)
     parameters: int = 0
     batch: int = 0  # examples a step, over all ranks
     budget: str = ""

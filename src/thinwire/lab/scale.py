@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
 from typing import Any
@@ -128,6 +128,10 @@ def scale(
 ) -> Scaled:
     """Tell what a method costs in worlds of growing size, beside its other form and the plain ways."""
     worlds, wire = parse_ranks(ranks), Link.parse(link)
+    if wire.star:
+        raise ValueError(
+            f"{link!r} is a star, and every rank has a link of its own here: say {replace(wire, star=False)}"
+        )
     for name, value in (("latency", latency_ms), ("computation", compute_ms)):
         if not value >= 0:
             raise ValueError(f"a {name} takes 0 ms or more, not {value}")

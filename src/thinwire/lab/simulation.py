@@ -55,6 +55,7 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
             for r, learner in enumerate(crew.learners)
         ]
         between = thinwire.Rehearsal(strategy, replicas)
+        agreed, late = isinstance(strategy, thinwire.DataParallel), bool(thinwire.servers_apart(strategy))
         slower = [factor_of(plan.straggler, rank, plan.ranks) for rank in range(plan.ranks)]
         record, compute, own = Record(plan, task), 0.0, 0.0
         capture = Capture(plan, task, crew.learners[0], folder)
@@ -63,17 +64,19 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
                 with capture.at(step):
                     losses, forth = crew.backward()
                 # As real ranks see them: DDP agrees on gradients in backward, others around the update.
-                agreed, due = isinstance(strategy, thinwire.DataParallel), record.is_due(ahead=1)
+                due = record.is_due(ahead=1)
                 if due and not agreed:
                     record.layers.weigh(replicas[0].parameters)
                 between.before_update([float(loss) for loss in losses])
-                if due and agreed:
+                if due and agreed and not late:
                     record.layers.weigh(replicas[0].parameters)
                 back = crew.update()
+                if due and late:
+                    record.layers.weigh(replicas[0].parameters)
                 between.after_update()
                 compute += max(factor * (a + b) for factor, a, b in zip(slower, forth, back, strict=True))
                 own = compute + _coding_seconds(between)
-                record.step(torch.stack(losses).double().mean(), between.meters[0], own)
+                record.step(torch.stack(losses).double().sum() / task.trainers, between.meters[0], own)
                 record.phases.note(step, between.factored())
                 if record.is_due():
                     between.land()
@@ -92,6 +95,7 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
         said=meter.said,
         links=links_of(busiest, meter),
         groups=grouped(between.groups, [meter.sent for meter in between.meters]),
+        carried=[meter.link_bytes for meter in between.meters],
         warned=warned,
     )
 
@@ -103,6 +107,7 @@ class Crew:
         self.learners, self.draws = [], []
         for rank in range(plan.ranks):
             self.learners.append(Learner(plan, task, rank))
+            self.learners[-1].adjust()
             self.draws.append(torch.get_rng_state())
         self.learners[0].warm_up(plan.method)
         at_once = max(1, machine.cores() // plan.threads)
@@ -143,10 +148,13 @@ class Crew:
 def evaluated(record: Record, crew: Crew, between: thinwire.Rehearsal) -> dict[str, float]:
     """Judge what the ranks have agreed on: where they differ, their mean, and at the end each of them as well."""
     first = crew.learners[0]
-    if isinstance(between.strategy, thinwire.DataParallel):
+    alike = isinstance(between.strategy, thinwire.DataParallel)
+    if alike and not thinwire.servers_apart(between.strategy):
         return record.note(record.judge(first), None)
     buffers = [dict(learner.model.named_buffers()) for learner in crew.learners]
     found = between.consensus(buffers)
+    if alike:  # but for the statistics of who only serves
+        return record.note(record.judge(first, _with(first.model, found.means)), None)
     metric = first.workload.metric
     each = [record.judge(learner)[metric] for learner in crew.learners] if record.is_last else []
     leader, centre, others = between.leader(), between.centre(), {}

@@ -25,6 +25,7 @@ class Size:
     dense: int
     payload: float
     link: float
+    worker: float | None = None  # of ranks that do not serve, where one does: what their busiest link carries
 
     @property
     def ratio(self) -> float:
@@ -36,12 +37,15 @@ class Size:
 
 
 def total(kinds: dict[str, Size]) -> Size:
+    sizes = kinds.values()
+    served = any(size.worker is not None for size in sizes)
     return Size(
-        sum(size.tensors for size in kinds.values()),
-        sum(size.elements for size in kinds.values()),
-        sum(size.dense for size in kinds.values()),
-        sum(size.payload for size in kinds.values()),
-        sum(size.link for size in kinds.values()),
+        sum(size.tensors for size in sizes),
+        sum(size.elements for size in sizes),
+        sum(size.dense for size in sizes),
+        sum(size.payload for size in sizes),
+        sum(size.link for size in sizes),
+        sum(size.link if size.worker is None else size.worker for size in sizes) if served else None,
     )
 
 
@@ -143,7 +147,10 @@ class Sizer:
         meter = max(sender.meters, key=lambda counted: counted.link_bytes)
         names = [name for unit in units for name in unit.names]
         elements = sum(self.replica.parameters[name].numel() for name in names)
-        return Size(len(names), elements, 4 * elements, meter.payload_bytes / self.steps, meter.link_bytes / self.steps)
+        serving = thinwire.servers(strategy)
+        workers = [counted.link_bytes / self.steps for r, counted in enumerate(sender.meters) if r not in serving]
+        payload, link = meter.payload_bytes / self.steps, meter.link_bytes / self.steps
+        return Size(len(names), elements, 4 * elements, payload, link, max(workers) if serving and workers else None)
 
     def _buckets(self, units: list[thinwire.Unit]) -> Iterator[list[thinwire.Unit]]:
         bucket: list[thinwire.Unit] = []

@@ -10,7 +10,7 @@ from .matched import Matched
 from .momentum import Momentum
 from .power_iteration import PowerIteration
 from .power_sgd import PowerSGD
-from .server import Server
+from .server import Server, servers, servers_apart
 from .sharded import Sharded
 
 __all__ = [
@@ -28,4 +28,6 @@ __all__ = [
     "Sharded",
     "When",
     "as_reducer",
+    "servers",
+    "servers_apart",
 ]

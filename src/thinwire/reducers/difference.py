@@ -8,7 +8,8 @@ from ..core import Codec, Conversation, Parameter, Reducer, Reply
 from ..lazy import Lazy
 from ..precision import working
 from ..states import Spare
-from .average import Average, as_reducer
+from .average import as_reducer
+from .server import loses_nothing
 
 
 class DifferenceState(NamedTuple):
@@ -37,7 +38,7 @@ class Difference(Reducer):
     def suited(self, parameter: Parameter) -> Reducer:
         inner = as_reducer(self.inner).suited(parameter)
         # What is said without loss needs no memory.
-        return inner if inner == Average() else replace(self, inner=inner)
+        return inner if loses_nothing(inner) else replace(self, inner=inner)
 
     def init(self, like: Tensor, seed: int) -> DifferenceState:
         """Nothing is known of anyone."""

@@ -9,6 +9,7 @@ from ..lazy import Rest, left_after
 from ..precision import working
 from ..states import Spare
 from .average import Average, as_reducer
+from .server import loses_nothing
 
 
 class FeedbackState(NamedTuple):
@@ -36,7 +37,7 @@ class Feedback(Reducer):
     def suited(self, parameter: Parameter) -> Reducer:
         inner = as_reducer(self.inner).suited(parameter)
         # What is sent without loss leaves nothing unsaid to remember.
-        return inner if inner == Average() else replace(self, inner=inner)
+        return inner if loses_nothing(inner) else replace(self, inner=inner)
 
     def init(self, like: Tensor, seed: int) -> FeedbackState:
         residual = torch.zeros(like.shape, dtype=working(like.dtype), device=like.device)

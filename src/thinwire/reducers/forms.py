@@ -1,19 +1,24 @@
-"""The same method said otherwise: sharded, gathered, or past its warm-up."""
+"""The same method said otherwise: sharded, gathered, by way of a server, or past its warm-up."""
 
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from ..core import Codec
+from ..codecs import Identity, Nonzero
+from ..core import Codec, Reducer
 from ..described import Described
+from .ada_comp import AdaComp
 from .after import After
 from .average import Average
 from .choose import Choose, When
+from .difference import Difference
 from .feedback import Feedback
 from .momentum import Momentum
+from .server import Server
 from .sharded import Sharded
 
 Kind = TypeVar("Kind", bound=Described)
+INSIDE = After | Difference | Feedback | When  # what has another method inside
 
 
 def sharded(method: Kind) -> Kind:
@@ -33,12 +38,35 @@ def gathered(method: Kind) -> Kind:
     return rewritten
 
 
+def served(method: Kind, at: int = 0, apart: bool = False) -> Kind:
+    """The form in which all speak to one rank only, and it to them."""
+
+    def rule(what: Any) -> Any:
+        match what:
+            case Average():
+                return Server(what.codec, what.codec, at, apart)
+            case Codec():
+                return Server(what, what, at, apart)
+            case Sharded():
+                return Server(what.up, what.down, at, apart)
+            case AdaComp() | Momentum():  # few entries of each rank; more of their sum, but far from all
+                return Server(what, Nonzero(), at, apart)
+            case Reducer() if not isinstance(what, INSIDE | Choose | Server):
+                return Server(what, Identity(), at, apart)
+        return what
+
+    rewritten: Kind = _rewritten(method, rule)
+    return rewritten
+
+
 def settled(method: Kind) -> Kind:
     """What a method becomes after its warm-up steps."""
 
     def rule(what: Any) -> Any:
         while isinstance(what, After):
             what = what.then
+        if isinstance(what, Server) and isinstance(what.up, Reducer):
+            return replace(what, up=settled(what.up))
         return replace(what, ramp_steps=0) if isinstance(what, Momentum) else what
 
     rewritten: Kind = _rewritten(method, rule)
@@ -51,7 +79,7 @@ def _rewritten(what: Any, rule: Callable[[Any], Any]) -> Any:
     if isinstance(what, Choose):
         cases = [replace(case, then=_rewritten(case.then, rule)) for case in what.cases]
         return Choose(*cases, otherwise=_rewritten(what.otherwise, rule))
-    if isinstance(what, After | Feedback | When) or hasattr(what, "reducer"):
+    if isinstance(what, INSIDE) or hasattr(what, "reducer"):
         inner = {f.name: getattr(what, f.name) for f in fields(what) if isinstance(getattr(what, f.name), Described)}
         return replace(what, **{name: _rewritten(value, rule) for name, value in inner.items()})
     return what

@@ -1,47 +1,94 @@
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..core import Codec, Conversation, Message, Reducer, Reply
+from ..codecs import Identity
+from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
+from ..described import Described, parts_of
+from ..lazy import Rest
 from ..precision import working
-from .average import STRIDE
-
-
-class ServerState(NamedTuple):
-    residual: Tensor  # what the server has not yet said; zero on every other rank
-    seed: int
-
-
-def check_codecs(name: str, up: Codec, down: Codec) -> None:
-    for direction, codec in (("up", up), ("down", down)):
-        if not isinstance(codec, Codec):
-            raise ValueError(f"{name} takes a codec for {direction}, not {codec!r}")
+from .average import STRIDE, Average, as_reducer
+from .serving import ServerState, check_codec
+from .sharded import Sharded
 
 
 @dataclass(frozen=True, repr=False)
 class Server(Reducer):
-    """Speaks to one rank, which answers with what it can say of the sum and remembers the rest."""
+    """Speaks to one rank, which answers with what it can say of the sum and remembers the rest.
 
-    up: Codec  # from the ranks to the server
+    Of a reducer, every message goes this way. What is linear is answered as it came; else the answer goes through
+    `down`, and what that loses is lost.
+    """
+
+    up: Codec | Reducer  # from the ranks to the server
     down: Codec  # from the server to the ranks
     at: int = 0  # the rank that serves
+    apart: bool = False  # it does nothing else: it has no gradients of its own
 
     def __post_init__(self) -> None:
-        check_codecs("Server", self.up, self.down)
+        if not isinstance(self.up, Reducer):
+            check_codec("Server", "up", self.up)
+        check_codec("Server", "down", self.down)
+        if any(isinstance(part, Server | Sharded) for part in parts_of(self.up)):
+            raise ValueError(f"{self.up!r} speaks to a server of its own, so it cannot go by way of this one")
         if not (isinstance(self.at, int) and self.at >= 0):
             raise ValueError(f"Server is at a rank of 0 or more, not {self.at!r}")
+        if not isinstance(self.apart, bool):
+            raise ValueError(f"Server is apart or not: True or False, not {self.apart!r}")
 
-    def init(self, like: Tensor, seed: int) -> ServerState:
+    @property
+    def shaped(self) -> bool:
+        return as_reducer(self.up).shaped
+
+    def suited(self, parameter: Parameter) -> Reducer:
+        up = as_reducer(self.up).suited(parameter)
+        if up == as_reducer(self.up):
+            return self
+        return replace(self, up=up.codec, down=up.codec) if isinstance(up, Average) else replace(self, up=up)
+
+    def init(self, like: Tensor, seed: int) -> Any:
+        if isinstance(self.up, Reducer):
+            return self.up.init(like, seed)
         return ServerState(torch.zeros(like.shape, dtype=working(like.dtype), device=like.device), seed)
 
-    def reduce(self, x: Tensor, state: ServerState) -> Conversation:
+    def reduce(self, x: Tensor, state: Any) -> Conversation:
+        if isinstance(self.up, Reducer):
+            return (yield from self._through(self.up.reduce(x, state)))
         heard = yield Message(x, self.up, state.seed, target=self.at)
         total = heard.reduced + state.residual
         answer = yield Message(total, self.down, state.seed, source=self.at)
         reply = Reply(answer.reduced.to(x.dtype), heard.sent)
         return reply, ServerState(total - answer.sent, state.seed + STRIDE)
 
-    def unsaid(self, state: ServerState) -> Tensor:
-        return state.residual
+    def _through(self, conversation: Conversation) -> Conversation:
+        """Hold a conversation among all by way of the server."""
+        try:
+            message = next(conversation)
+            while True:
+                heard = yield message._replace(target=self.at)
+                down = message.codec if message.codec.linear else self.down
+                answer = yield message._replace(tensor=heard.reduced, codec=down, source=self.at)
+                message = conversation.send(Reply(answer.reduced, heard.sent))
+        except StopIteration as end:
+            outcome: tuple[Reply[Any], Any] = end.value
+            return outcome
+
+    def unsaid(self, state: Any) -> Tensor | Rest | None:
+        return self.up.unsaid(state) if isinstance(self.up, Reducer) else state.residual
+
+
+def servers(method: Described) -> frozenset[int]:
+    """The ranks that serve."""
+    return frozenset(part.at for part in parts_of(method) if isinstance(part, Server))
+
+
+def servers_apart(method: Described) -> frozenset[int]:
+    """The ranks that serve, and have no gradients of their own."""
+    return frozenset(part.at for part in parts_of(method) if isinstance(part, Server) and part.apart)
+
+
+def loses_nothing(reducer: Reducer) -> bool:
+    """Whether all is said as it is, so that there is nothing to remember."""
+    return reducer == Average() or (isinstance(reducer, Server) and reducer.up == reducer.down == Identity())

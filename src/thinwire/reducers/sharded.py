@@ -6,7 +6,7 @@ from torch import Tensor
 from ..core import EACH, Codec, Conversation, Message, Reducer, Reply
 from ..precision import working
 from .average import STRIDE
-from .server import ServerState, check_codecs
+from .serving import ServerState, check_codec
 
 
 @dataclass(frozen=True, repr=False)
@@ -17,7 +17,8 @@ class Sharded(Reducer):
     down: Codec  # from a shard's server to the ranks
 
     def __post_init__(self) -> None:
-        check_codecs("Sharded", self.up, self.down)
+        check_codec("Sharded", "up", self.up)
+        check_codec("Sharded", "down", self.down)
 
     def init(self, like: Tensor, seed: int) -> ServerState:
         # Empty until the first sum is heard: how large a shard is depends on how many ranks there are.

@@ -2,7 +2,7 @@
 
 from .ab_training import ABTraining
 from .consensus import Consensus, consensus
-from .data_parallel import DataParallel
+from .data_parallel import DataParallel, all_who_train
 from .edge_gossip import EdgeGossip
 from .elastic import Elastic
 from .gossip import Gossip
@@ -34,6 +34,7 @@ __all__ = [
     "Overlapping",
     "Push",
     "Unit",
+    "all_who_train",
     "consensus",
     "leading",
     "workshop_of",

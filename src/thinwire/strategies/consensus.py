@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from ..codecs import Identity
-from ..core import Message, Reply, Talk, together
+from ..core import Message, Peers, Reply, Talk, together
 from ..precision import working
-from ..topologies import world
 
 
 class Consensus(NamedTuple):
@@ -18,9 +17,8 @@ class Consensus(NamedTuple):
     distance: float  # root mean square over the ranks of the parameters' distance to their mean, of that mean's norm
 
 
-def consensus(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], weight: float, size: int) -> Talk:
+def consensus(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], weight: float, there: Peers) -> Talk:
     """Returns a Consensus. Parameters count by each rank's weight; of buffers, those that are real numbers alike."""
-    there = world(size)
     weights = torch.tensor([weight], dtype=torch.float64, device=next(iter(parameters.values())).device)
     kept = {name: x for name, x in buffers.items() if x.is_floating_point()}
     said = [_mean(x.detach().to(working(x.dtype)) * weight) for x in parameters.values()]

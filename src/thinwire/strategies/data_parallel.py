@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from ..codecs import Sign
-from ..core import Codec, Message, Reducer, Replica, Reply, State, Strategy, Talk, together
+from ..core import Codec, Message, Peers, Reducer, Replica, Reply, State, Strategy, Talk, together
 from ..outcome import Lost, Outcome
-from ..reducers import as_reducer
+from ..reducers import as_reducer, servers_apart
 from ..topologies import world
 from .layer import Layer
 from .units import Unit, check_fuse_below, layers_of, not_finite, units_of, unsaid_of, watched
@@ -28,6 +28,14 @@ class DataParallel(Strategy):
         """What to talk about, in an order that depends on the model alone."""
         return units_of(replica, self.reducer, self.fuse_below)
 
+    def peers(self, size: int) -> Peers:
+        """The mean over all who train."""
+        return world(size, without=servers_apart(self.reducer))
+
+    def check(self, size: int, hosts: tuple[str, ...] = ()) -> None:
+        if len(servers_apart(self.reducer)) == size:
+            raise ValueError(f"{self.reducer!r} needs ranks that train, beside what serves")
+
     def init(self, replica: Replica, units: Collection[Unit] | None = None) -> dict[str, State]:
         """What is remembered of these units, by default of all."""
         return {
@@ -41,7 +49,7 @@ class DataParallel(Strategy):
             if p.grad is None:  # unused on this rank; another may have used it
                 p.grad = torch.zeros_like(p)
         gradients = {name: p.grad for name, p in replica.parameters.items() if p.grad is not None}
-        units, peers = self.units(replica), world(replica.size)
+        units, peers = self.units(replica), self.peers(replica.size)
         talks = [(peers, _converse(unit, gradients, state[unit.key])) for unit in units]
         *outcomes, used_by_any = yield from together([*talks, (peers, _used_by_any(used, replica))])
         for name, p in replica.parameters.items():
@@ -55,7 +63,7 @@ class DataParallel(Strategy):
         self, units: Collection[Unit], gradients: Mapping[str, Tensor], size: int, state: dict[str, State]
     ) -> Talk:
         """Reduce the gradients of these units in place. Returns an Outcome, with the state of all units."""
-        talks = ((world(size), _converse(unit, gradients, state[unit.key])) for unit in units)
+        talks = ((self.peers(size), _converse(unit, gradients, state[unit.key])) for unit in units)
         return _outcome(units, (yield from together(talks)), state)
 
     def layers(
@@ -63,6 +71,11 @@ class DataParallel(Strategy):
     ) -> dict[str, Layer]:
         units = self.units(replica)
         return layers_of(replica, units, unsaid_of(units, state), dense_bytes, said)
+
+
+def all_who_train(strategy: Strategy, size: int) -> Peers:
+    """The mean over them, whatever the strategy."""
+    return strategy.peers(size) if isinstance(strategy, DataParallel) else world(size)
 
 
 def _outcome(units: Collection[Unit], outcomes: list[tuple[State, Lost | None]], state: dict[str, State]) -> Outcome:

@@ -8,7 +8,7 @@ from thinwire.lab.links.link import HIGHEST, LOWEST
 rates = st.integers(LOWEST, HIGHEST) | st.integers(1, 999).map(lambda n: n * 10**6)
 
 
-@given(st.builds(Link, down=rates, up=rates))
+@given(st.builds(Link, down=rates, up=rates, star=st.booleans()))
 def test_what_a_link_is_shown_as_reads_as_that_link(link):
     assert Link.parse(str(link)) == link
 
@@ -27,6 +27,12 @@ def test_what_a_link_is_shown_as_reads_as_that_link(link):
 )
 def test_rates_are_read(text, down, up):
     assert Link.parse(text) == Link(down=down, up=up)
+    assert Link.parse(f" Star:{text}") == Link(down=down, up=up, star=True)
+
+
+def test_in_a_star_the_one_in_the_middle_has_no_limit():
+    assert [Link.parse("star:1gbit").is_limited(rank) for rank in range(3)] == [False, True, True]
+    assert all(Link.parse("1gbit").is_limited(rank) for rank in range(3))
 
 
 @pytest.mark.parametrize(

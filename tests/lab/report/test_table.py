@@ -123,3 +123,17 @@ def test_without_dense_there_is_room_for_the_time_to_the_target():
     text = printed([run for run in gossiping() if run.label != "dense"])
     assert "target" in next(line for line in text.splitlines() if "method" in line)
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_where_one_rank_serves_what_a_worker_carries_has_a_column():
+    served = [
+        a_run("server", seed, server={"rank": 0, "link": 150_000_000, "worker": 50_000_000}) for seed in (1, 2, 3)
+    ]
+    text = printed([*comparison(), *served])
+    assert "…" not in text, "nothing is cut off at 80 columns"
+    assert "1.5 MB 500 kB" in " ".join(row_of(text, "server"))
+    assert row_of(text, "fp16").count("-") == 1
+    assert "link is what that one's card carried, and worker what the busiest other one's did." in " ".join(
+        text.split()
+    )
+    assert "worker" not in printed(comparison())

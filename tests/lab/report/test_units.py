@@ -48,6 +48,7 @@ def test_shares_are_shown_in_percent_and_other_metrics_with_three_digits(metric,
         ("2.5gbit", "2.5 Gbit/s"),
         ("56kbit", "56 kbit/s"),
         ("50mbit/10mbit", "50 Mbit/s down, 10 Mbit/s up"),
+        ("star:20mbit", "a star of 20 Mbit/s"),
         ("a wet string", "a wet string"),
     ],
 )

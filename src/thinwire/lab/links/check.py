@@ -4,7 +4,7 @@ import json
 import math
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rich.table import Table
@@ -72,6 +72,8 @@ class Checked:
 
 def check(link: Link, seconds: float = 2.0) -> Checked:
     """Make a link and measure for so long in each direction, then in both at once; raises LinkError if it cannot."""
+    if link.star:
+        raise LinkError(f"the links of {link} are like others: check {replace(link, star=False)}")
     reason = possible()
     if reason:
         raise LinkError(reason)

@@ -28,7 +28,8 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 Handler = Callable[[int, FrameType | None], object]
 
 
-def main(parent: str, down: str, up: str, ranks: str, *command: str) -> int:
+def main(parent: str, down: str, up: str, limited: str, *command: str) -> int:
+    """Of the ranks, those with a 1 have such a link; the others have one that carries whatever comes."""
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # none is lost before both processes listen
     try:
         import pyroute2  # noqa: F401  # whether it is there
@@ -53,7 +54,7 @@ def main(parent: str, down: str, up: str, ranks: str, *command: str) -> int:
     on_signals(lambda number, frame: sys.exit(128 + number))
     die_with(outer)
     try:
-        namespaces = network(int(ranks), int(down), int(up))
+        namespaces = network([int(digit) for digit in limited], int(down), int(up))
     except Exception as error:
         return failed(f"the network cannot be made here: {error}")
     return run(list(command), namespaces)
@@ -84,7 +85,7 @@ def isolate() -> None:
         Path("/proc/self/gid_map").write_text(f"0 {group} 1")
 
 
-def network(ranks: int, down: int, up: int) -> list[str]:
+def network(limited: list[int], down: int, up: int) -> list[str]:
     """Make a namespace for each rank, joined by a bridge in this process's own; returns paths that open them."""
     from pyroute2 import IPRoute
 
@@ -96,21 +97,22 @@ def network(ranks: int, down: int, up: int) -> list[str]:
             here.link("add", ifname="bridge", kind="bridge")
         bridge = here.link_lookup(ifname="bridge")[0]
         here.link("set", index=bridge, state="up")
-        for rank in range(ranks):
+        for rank, has_limit in enumerate(limited):
             system_call("unshare", NEWNET)
             # Never closed: that keeps the namespace as long as this process, and no longer.
             opened = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
             paths.append(f"/proc/{os.readlink('/proc/self')}/fd/{opened}")
-            attach(rank, hub, up)
+            attach(rank, hub, up if has_limit else None)
             system_call("setns", hub, NEWNET)
             port = here.link_lookup(ifname=f"port{rank}")[0]
-            with needing("sch_tbf"):
-                here.tc("add", "tbf", port, **shape(down))
+            if has_limit:
+                with needing("sch_tbf"):
+                    here.tc("add", "tbf", port, **shape(down))
             here.link("set", index=port, state="up", master=bridge)
     return paths
 
 
-def attach(rank: int, hub: int, up: int) -> None:
+def attach(rank: int, hub: int, up: int | None) -> None:
     """Give the namespace that this process is in an interface, with its other end in the hub."""
     from pyroute2 import IPRoute
     from pyroute2.ethtool.ioctl import IoctlEthtool
@@ -125,10 +127,11 @@ def attach(rank: int, hub: int, up: int) -> None:
         # packets behind the queue, so that the counters tell what a wire would carry.
         with closing(IoctlEthtool(INTERFACE)) as ethtool:
             ethtool.set_offload_flag("tcp-segmentation-offload", 0)
-        # What is handed over at once has to fit into the bucket, or the queue cuts it, at more cost.
-        here.link("set", index=end, gso_max_segs=min(MAX_SEGMENTS, shape(up)["burst"] // PACKET))
-        with needing("sch_tbf"):
-            here.tc("add", "tbf", end, **shape(up))
+        if up is not None:
+            # What is handed over at once has to fit into the bucket, or the queue cuts it, at more cost.
+            here.link("set", index=end, gso_max_segs=min(MAX_SEGMENTS, shape(up)["burst"] // PACKET))
+            with needing("sch_tbf"):
+                here.tc("add", "tbf", end, **shape(up))
         here.link("set", index=end, state="up")
 
 

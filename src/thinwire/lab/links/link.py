@@ -6,13 +6,16 @@ from typing import Self
 
 UNITS = {"gbit": 10**9, "mbit": 10**6, "kbit": 10**3, "bit": 1}
 LOWEST, HIGHEST = 10**4, 3 * 10**10  # bits/s: below, one packet takes seconds; above, tbf's 32-bit rate overflows
-EXAMPLES = "such as 100mbit, 1gbit, 2.5gbit, or 50mbit/10mbit for down/up"
+EXAMPLES = "such as 100mbit, 1gbit, 2.5gbit, 50mbit/10mbit for down/up, or star:100mbit"
+STAR = "star:"
+CENTRE = 0  # the rank in the middle of a star
 
 
 @dataclass(frozen=True)
 class Link:
     down: int  # bits/s, to a rank
     up: int  # bits/s, from a rank
+    star: bool = False  # the rank in the middle has such a link to each other one, which it does not share
 
     def __post_init__(self) -> None:
         for rate in (self.down, self.up):
@@ -22,14 +25,20 @@ class Link:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read "100mbit", or "50mbit/10mbit" for down/up."""
-        rates = [_rate(part, text) for part in text.split("/")]
+        """Read "100mbit", or "50mbit/10mbit" for down/up, or "star:100mbit" for a star of these."""
+        star = text.strip().lower().startswith(STAR)
+        rates = [_rate(part, text) for part in text.strip()[len(STAR) if star else 0 :].split("/")]
         if len(rates) > 2:
             raise ValueError(f"{text!r} is not a link: it has more than two rates; write it {EXAMPLES}")
-        return cls(down=rates[0], up=rates[-1])
+        return cls(rates[0], rates[-1], star)
 
     def __str__(self) -> str:
-        return _shown(self.down) if self.down == self.up else f"{_shown(self.down)}/{_shown(self.up)}"
+        rates = _shown(self.down) if self.down == self.up else f"{_shown(self.down)}/{_shown(self.up)}"
+        return STAR + rates if self.star else rates
+
+    def is_limited(self, rank: int) -> bool:
+        """Whether what a rank carries in all takes its time."""
+        return not (self.star and rank == CENTRE)
 
 
 def _rate(part: str, text: str) -> int:

@@ -19,7 +19,8 @@ def wrapped(command: list[str], link: Link, ranks: int) -> list[str]:
     it is killed itself. Asked to end, by SIGINT, SIGTERM or SIGHUP, it asks the command.
     """
     parent = os.readlink("/proc/self")
-    return [sys.executable, "-P", holder.__file__, parent, str(link.down), str(link.up), str(ranks), *command]
+    limited = "".join("1" if link.is_limited(rank) else "0" for rank in range(ranks))
+    return [sys.executable, "-P", holder.__file__, parent, str(link.down), str(link.up), limited, *command]
 
 
 def possible() -> str | None:

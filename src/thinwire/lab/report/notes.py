@@ -19,6 +19,11 @@ def notes(section: Section) -> list[str]:
         "<b>payload</b>: what one rank had to say in a step. <b>link</b>: what its network card carried for it in the "
         "busier direction, for the rank that carried most; an exchange with every other rank counts once for each.",
     ]
+    if any(run.server for run in section.runs):
+        told.append(
+            "<b>worker</b>: where one rank serves, <b>link</b> is what that one's card carried, and this what the "
+            "busiest other one's did."
+        )
     if any("wire" in run.bytes for run in section.runs):
         told.append(
             "<b>wire</b>: read from the network interface's own counters, in the busier direction; it includes the "

@@ -82,12 +82,22 @@ def _alike(section: Section) -> bool:
     return not section.differs
 
 
+def _has_server(section: Section) -> bool:
+    return any(run.server for run in section.runs)
+
+
 def _bytes(which: str) -> Callable[[Section, Entry], str]:
     def say(_: Section, entry: Entry) -> str:
         figure = entry.bytes_per_step(which)
         return UNKNOWN if figure is None else human(figure.mean)
 
     return say
+
+
+def _at_a_worker(_: Section, entry: Entry) -> str:
+    """What the busiest of the others carried, where one rank serves."""
+    run = entry.runs[0]
+    return human(run.server["worker"] / run.steps) if run.server else UNKNOWN
 
 
 def _to_target(section: Section, entry: Entry) -> str:
@@ -125,8 +135,18 @@ COLUMNS = (
     Column(_named("worst"), _worst, fits=_differs, spread=False),
     Column(_named("apart"), _apart, fits=_differs),
     Column(_named("seeds"), lambda _, entry: str(len(entry.runs)), in_terminal=_never),
-    Column(_named("payload", "/ step"), _bytes("payload"), in_terminal=_alike),
+    Column(
+        _named("payload", "/ step"),
+        _bytes("payload"),
+        in_terminal=lambda section: not (section.differs or _has_server(section)),
+    ),
     Column(_named("link", "/ step"), _bytes("link")),
+    Column(
+        _named("worker", "/ step"),
+        _at_a_worker,
+        fits=_has_server,
+        in_terminal=_alike,
+    ),
     Column(
         _named("wire", "/ step"),
         _bytes("wire"),
@@ -207,6 +227,8 @@ def _short_notes(section: Section) -> list[str]:
         f"{spread}Payload: what one rank had to say. Link: what its network card carried in the busier direction. "
         "Smaller: the gradients' bytes over the payload's. Time: training, without evaluation."
     ]
+    if _has_server(section):
+        notes.append(server_text())
     if section.differs:
         notes.append(replicas_text(section))
     if section.target is not None and _tells_targets(section):
@@ -220,6 +242,11 @@ def _short_notes(section: Section) -> list[str]:
 
 def _tells_targets(section: Section) -> bool:
     return _has_room_for_targets(section) or _compares_targets(section)
+
+
+def server_text() -> str:
+    """What is told of methods that have a server."""
+    return "Where one rank serves, link is what that one's card carried, and worker what the busiest other one's did."
 
 
 def replicas_text(section: Section) -> str:

@@ -58,7 +58,9 @@ def metric_name(metric: str) -> str:
 
 
 def link_text(link: str) -> str:
-    """A link as people write it: 20mbit is 20 Mbit/s, and 50mbit/10mbit goes down and up."""
+    """A link as people write it: 20mbit is 20 Mbit/s, 50mbit/10mbit goes down and up, star:20mbit is a star."""
+    if link.startswith("star:"):
+        return f"a star of {link_text(link.removeprefix('star:'))}"
     rates = [re.sub(r"([kmg]?)bit$", lambda unit: f" {unit[1].upper()}bit/s", rate) for rate in link.split("/")]
     rates = [rate.replace("Kbit", "kbit") for rate in rates]
     return rates[0] if len(rates) == 1 else f"{rates[0]} down, {rates[1]} up"
