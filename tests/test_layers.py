@@ -52,7 +52,7 @@ LAYERS: dict[str, set[str]] = {
     "agreement": {"transports"},
     "checkpoints": set(),
     "talks": {"core", "transports"},
-    "savings": {"core", "reducers", "strategies", "transports", "methods"},
+    "savings": {"described", "core", "reducers", "strategies", "transports", "methods"},
     "session": {
         "nonfinite",
         "agreement",
@@ -77,6 +77,7 @@ LAYERS: dict[str, set[str]] = {
         "described",
         "core",
         "transports",
+        "codecs",
         "reducers",
         "strategies",
         "replica",
@@ -90,6 +91,7 @@ LAYERS: dict[str, set[str]] = {
     },
     "__init__": {
         "version",
+        "described",
         "laws",
         "lazy",
         "core",

@@ -31,6 +31,7 @@ from .core import (
     Strategy,
     together,
 )
+from .described import parts_of
 from .handle import Handle
 from .lazy import Lazy, dense
 from .low_rank import Thin, load_low_rank, merged
@@ -72,6 +73,7 @@ from .strategies import (
     OuterSGD,
     Push,
     Unit,
+    check_placed,
 )
 from .topologies import (
     ByHost,
@@ -180,6 +182,7 @@ __all__ = [
     "__version__",
     "attach",
     "check_momentum",
+    "check_placed",
     "dense",
     "gathered",
     "laws",
@@ -187,6 +190,7 @@ __all__ = [
     "merged",
     "methods",
     "parse",
+    "parts_of",
     "prepared",
     "replica_of",
     "served",

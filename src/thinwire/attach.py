@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from .codecs import Identity
 from .core import Codec, Reducer, Replica, Strategy
 from .described import parts_of
 from .handle import Handle
@@ -17,10 +18,10 @@ from .hooks import Buckets, Updates, is_attached
 from .methods import notation_of, strategy_of
 from .nonfinite import check_on_nonfinite
 from .preparing import prepared
-from .reducers import Average, Choose, Momentum, PowerIteration, PowerSGD, Server, servers_apart
+from .reducers import Choose, Momentum, PowerIteration, PowerSGD, Server, as_reducer, loses_nothing, servers_apart
 from .replica import parameters_of, replica_of
 from .session import Session
-from .strategies import ABTraining, DataParallel, Independent, Neighbours
+from .strategies import ABTraining, DataParallel, Independent, Neighbours, check_placed
 from .talks import ON_PEER_LOSS
 from .transports import BucketHook, Collectives
 
@@ -116,8 +117,6 @@ def _check_choices(strategy: Strategy, on_nonfinite: str, on_peer_loss: str) -> 
     """What to do about trouble has to go with the strategy."""
     if on_nonfinite == "pass" and isinstance(strategy, Independent):
         raise ValueError(f"on_nonfinite='pass' needs gradients that all ranks share, and {strategy!r} has others")
-    if servers_apart(strategy) and not isinstance(strategy, DataParallel):
-        raise ValueError(f"a server that is apart goes with gradients that are averaged in each step, not {strategy!r}")
     if on_peer_loss not in ON_PEER_LOSS:
         raise ValueError(f"on_peer_loss is one of {', '.join(map(repr, ON_PEER_LOSS))}, not {on_peer_loss!r}")
     if on_peer_loss == "continue" and not isinstance(strategy, Neighbours):
@@ -172,12 +171,9 @@ def _hosts(transport: Collectives) -> tuple[str, ...]:
 def _misplaced(strategy: Strategy, ranks: int, hosts: tuple[str, ...]) -> ValueError | None:
     """What does not go with so many ranks."""
     try:
-        strategy.check(ranks, hosts)
+        check_placed(strategy, ranks, hosts)
     except ValueError as error:
         return error
-    for part in parts_of(strategy):
-        if isinstance(part, Server) and part.at >= ranks:
-            return ValueError(f"{part!r} is at rank {part.at}, but there are only {ranks} ranks")
     return None
 
 
@@ -208,9 +204,12 @@ def _warn_without_effect(strategy: Strategy, replica: Replica) -> None:
         for case in part.cases if isinstance(part, Choose) else ():
             if not any(case.matches(parameter) for parameter in parameters_of(replica)):
                 warnings.warn(f"{case!r} matches no parameter of this model", stacklevel=3)
-    if not isinstance(strategy, DataParallel) or strategy.reducer in (Average(), Average().codec):
+        if isinstance(part, Server) and part.down != Identity() and part.is_linear:
+            linear = "what is linear is answered as it came"
+            warnings.warn(f"{part.down!r} has no effect in {part!r}: {linear}", stacklevel=3)
+    if not isinstance(strategy, DataParallel) or loses_nothing(as_reducer(strategy.reducer)):
         return
-    if all(unit.reducer == Average() for unit in strategy.units(replica)):
+    if all(loses_nothing(unit.reducer) for unit in strategy.units(replica)):
         warnings.warn(
             f"{notation_of(strategy)} has no effect: every parameter of this model is sent as it is", stacklevel=3
         )

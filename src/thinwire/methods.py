@@ -185,7 +185,7 @@ METHODS: dict[str, Method] = {
 
 Built = Codec | Reducer | Strategy
 Said = str | Built  # a method, as people say it
-WITH_ALL = DataParallel | LocalSteps
+WITH_ALL = DataParallel | Elastic | LocalSteps
 SERVER = "server:"  # before a method: by way of rank 0
 
 
@@ -200,10 +200,10 @@ def sharded(method: Said) -> Codec | Reducer | Strategy:
     return _with_all(forms.sharded, _built(method))
 
 
-def served(method: Said, at: int = 0, apart: bool = False) -> Codec | Reducer | Strategy:
+def served(method: Said, at: int | None = None, apart: bool | None = None) -> Codec | Reducer | Strategy:
     """The form in which all speak to one rank only, and it to them; short, "server:" before the method.
 
-    With `apart`, that rank does nothing else: it has no gradients of its own.
+    That is rank 0, and it trains like the others; with `apart`, it does nothing else and has no gradients of its own.
     """
     built = _built(method)
     if isinstance(built, Strategy) and not isinstance(built, WITH_ALL):

@@ -20,6 +20,7 @@ from .strategies import (
     Leader,
     Overlapping,
     all_who_train,
+    check_placed,
     consensus,
 )
 from .transports import Meter, Simulated
@@ -33,6 +34,7 @@ class Rehearsal:
     """
 
     def __init__(self, strategy: Strategy, replicas: Sequence[Replica]) -> None:
+        check_placed(strategy, len(replicas), replicas[0].hosts)
         self.strategy, self.replicas = strategy, list(replicas)
         self.sender = Simulated(len(replicas))
         self.states: list[Any] = [strategy.init(replica) for replica in replicas]

@@ -3,8 +3,9 @@
 import warnings
 
 from .core import Replica, Strategy
+from .described import parts_of
 from .methods import notation_of
-from .reducers import After, Average, Momentum
+from .reducers import After, Momentum, loses_nothing
 from .strategies import DataParallel, Independent
 from .transports import Meter
 
@@ -22,10 +23,11 @@ class Savings:
             self._told = not strategy.saves
             self._period, self._warm_up = strategy.period, strategy.warm_up
         units = strategy.units(replica) if isinstance(strategy, DataParallel) else ()
-        dense = all(unit.reducer == Average() or isinstance(unit.reducer, After) for unit in units)
+        dense = all(loses_nothing(unit.reducer) or isinstance(unit.reducer, After) for unit in units)
         # What is meant to be dense, at least to warm up, may differ by the rounding of shards and by a bit a parameter.
         self._slack = 64 * replica.size + len(replica.parameters) if units and dense else 0
-        self._ramp_steps = max((u.reducer.ramp_steps for u in units if isinstance(u.reducer, Momentum)), default=0)
+        ramps = [part.ramp_steps for u in units for part in parts_of(u.reducer) if isinstance(part, Momentum)]
+        self._ramp_steps = max(ramps, default=0)
         self.begin()
 
     def begin(self) -> None:

@@ -18,6 +18,7 @@ from .processes import run
 from .training import CLASSES, INPUTS, all_same, batch, classifier, parameters, refusal, same, sgd
 
 STEPS = 6
+MIXED = "Choose(When(Server(Sign(), Sign(), apart=True), min_dim=2), otherwise=Server(Sign(), Sign()))"
 APART = "Feedback(Server(Quantize(8), Quantize(8), apart=True))"
 
 
@@ -46,8 +47,8 @@ def trained(method: str, at: int | None) -> dict[str, Any]:
         assert handle.serves == (rank == at)
         worker = None if handle.serves else rank - (at is not None and rank > at)
         train(net, optimizer, range(STEPS), worker)
+        counted = copy.deepcopy(handle.meter)
         mean = handle.average()
-    counted = handle.meter
     handle.detach()
     return {
         "parameters": parameters(net),
@@ -59,9 +60,9 @@ def trained(method: str, at: int | None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("at", [0, 2])
-def test_two_train_as_if_there_were_no_third(at: int) -> None:
-    expected = run(trained, "dense", None, ranks=2)
-    found = run(trained, f"Server(Identity(), Identity(), at={at}, apart=True)", at, ranks=3)
+def test_three_train_as_if_there_were_no_fourth(at: int) -> None:
+    expected = run(trained, "dense", None, ranks=3)
+    found = run(trained, f"Server(Identity(), Identity(), at={at}, apart=True)", at, ranks=4)
     assert all_same(result["parameters"] for result in found)
     assert same(found[0]["parameters"], expected[0]["parameters"])
     # Statistics of batch norms are the workers' own, and the mean over all is over those who have some.
@@ -78,9 +79,26 @@ def test_the_server_carries_what_all_workers_do(method: str) -> None:
     server, *workers = run(trained, method, 0, ranks=4)
     assert all_same(result["parameters"] for result in (server, *workers))
     assert len({worker["link"] for worker in workers}) == 1
-    between_workers = sum(nbytes for worker in workers for to, nbytes in worker["sent"].items() if to)
-    assert between_workers < 0.1 * workers[0]["link"], "only which parameters were used, a bit each, goes to all"
-    assert server["link"] == 3 * workers[0]["link"] - between_workers
+    assert all(set(worker["sent"]) == {0} for worker in workers), "nothing goes from worker to worker"
+    assert server["link"] == 3 * workers[0]["link"]
+
+
+def trained_with_gradients_where_there_should_be_none() -> dict[str, Any]:
+    net = model()
+    optimizer = sgd(net)
+    handle = thinwire.attach(net, APART, optimizer=optimizer)
+    for step in range(2):
+        train(net, optimizer, range(step, step + 1), None if handle.serves else dist.get_rank())
+        for p in net.parameters() if handle.serves else ():
+            p.grad = torch.full_like(p, torch.inf)
+    optimizer.step()
+    return parameters(net)
+
+
+def test_whatever_gradients_the_server_has_they_count_for_nothing() -> None:
+    results = run(trained_with_gradients_where_there_should_be_none, ranks=3)
+    assert all_same(results)
+    assert all(x.isfinite().all() for x in results[0].values())
 
 
 def resumed(method: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -111,6 +129,7 @@ def refused() -> list[tuple[str, str]]:
         refusal(lambda: thinwire.attach(DistributedDataParallel(classifier()), APART)),
         refusal(lambda: thinwire.attach(net, local, optimizer=optimizer)),
         refusal(lambda: thinwire.attach(net, "Server(Sign(), Sign(), at=7, apart=True)", optimizer=optimizer)),
+        refusal(lambda: thinwire.attach(net, MIXED, optimizer=optimizer)),
     ]
 
 
@@ -120,11 +139,12 @@ def refused_alone() -> tuple[str, str]:
 
 
 def test_where_nobody_can_serve_apart_it_is_said() -> None:
-    for of_ddp, of_local_steps, elsewhere in run(refused, ranks=2):
+    for of_ddp, of_local_steps, elsewhere, mixed in run(refused, ranks=2):
         assert of_ddp[0] == of_local_steps[0] == elsewhere[0] == "ValueError"
         assert "has a rank without gradients" in of_ddp[1]
         assert "goes with gradients that are averaged in each step" in of_local_steps[1]
         assert "but there are only 2 ranks" in elsewhere[1]
+        assert "rank 0 cannot both train and only serve" in mixed[1]
     ((kind, text),) = run(refused_alone, ranks=1)
     assert kind == "ValueError"
     assert "needs ranks that train, beside what serves" in text

@@ -50,12 +50,24 @@ def test_a_mistake_in_a_comparison_is_shown(said, message, tmp_path):
         ({"link": "fast"}, "'fast' is not a link"),
         ({"shards": "dirichlet:0"}, "dirichlet"),
         ({"ranks": 99}, "a batch of 16 cannot be divided among 99 ranks"),
+        ({"method": "Server(Sign(), Sign(), at=2)"}, "has a server at rank 2, but there are only 2 ranks"),
+        ({"method": "Server(Sign(), Sign(), apart=True)", "ranks": 1}, "needs ranks that train"),
+        ({"method": "LocalSteps(Server(Sign(), Sign(), apart=True))"}, "goes with gradients that are averaged"),
+        ({"method": "Server(Sign(), Sign(), at=1)", "link": "star:1mbit"}, "in the middle of star:1mbit is rank 0"),
+        ({"link": "star:1mbit", "ranks": 1}, "has rank 0 in the middle, and there is no other"),
+        ({"method": "Server(Sign(), Sign(), apart=True)", "capture": 1}, "rank 0 only serves"),
     ],
 )
 def test_what_cannot_be_run_is_found_before_anything_runs(said, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         making.make([making.job_of(SAID | {"method": "topk"} | said, tmp_path / "out")], Console(quiet=True))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_server_apart_does_not_hide_what_is_wrong_without_it(tmp_path):
+    methods = {"methods": ["dense", "Server(Sign(), Sign(), apart=True)"]}
+    with pytest.raises(PlanError, match="a batch of 4 cannot be divided among 5 ranks"):
+        making.make(making.jobs_of(SAID | methods | {"ranks": 5, "batch": 4}, tmp_path), Console(quiet=True))
 
 
 def test_where_no_link_can_be_made_the_modelled_time_is_offered(tmp_path, monkeypatch):

@@ -126,10 +126,14 @@ def test_the_picture_is_saved_in_the_form_its_name_asks_for(topk, tmp_path, name
         {"ranks": "1"},
         {"latency_ms": -1.0},
         {"compute_ms": float("nan")},
+        {"link": "star:1gbit"},
+        {"method": "server:dgc"},
     ],
 )
 def test_mistakes_are_told(wrong):
-    with pytest.raises(ValueError, match=r"topkk|lenett|fast|ranks|latency|computation"):
+    with pytest.raises(
+        ValueError, match=r"topkk|lenett|fast|ranks|latency|computation|star|depends on how ranks differ"
+    ):
         scale.scale(**({"method": "fp16", "model": "lenet", "ranks": "2"} | wrong))
 
 

@@ -49,6 +49,13 @@ def test_sharded_stays_flat_where_gathered_grows_and_both_are_shown():
     assert links[16]["sharded instead"] < 1.3 * links[4]["sharded instead"]
 
 
+@pytest.mark.parametrize("method", ["server:fp16", "server:adacomp", "server:local"])
+def test_what_a_server_carries_and_what_a_worker_does_are_rows_of_their_own(method):
+    forms = compare(method, "lenet", 4, steps=1).forms
+    assert "this method" not in forms
+    assert forms["at its server"].link == pytest.approx(3 * forms["at a worker"].link, rel=0.02)
+
+
 @pytest.mark.parametrize(("rank", "ratio"), [(1, 243), (2, 136), (4, 72)])
 def test_power_sgd_on_resnet18_saves_what_is_known(rank, ratio):
     sizer = Sizer.of_model("resnet18", ranks=2, steps=1)

@@ -1,4 +1,5 @@
 import pytest
+from torch import nn
 
 from tests.attach.training import NAMES
 from thinwire import (
@@ -16,12 +17,14 @@ from thinwire import (
     Nonzero,
     PowerSGD,
     Quantize,
+    Rehearsal,
     Server,
     Sharded,
     Sign,
     TopK,
     When,
     gathered,
+    replica_of,
     served,
     servers,
     servers_apart,
@@ -114,6 +117,7 @@ def test_a_warm_up_is_over_at_some_time(method: object, form: object) -> None:
 def test_all_goes_by_way_of_a_server(method: object, form: object) -> None:
     assert served(method) == form  # type: ignore[arg-type]
     assert served(form) == form  # type: ignore[arg-type]
+    assert servers(served(form, at=1)) == {1}  # type: ignore[arg-type]
 
 
 def test_a_server_is_where_one_wants_it() -> None:
@@ -130,6 +134,18 @@ def test_a_short_name_has_a_form_with_a_server(name: str) -> None:
     assert strategy == strategy_of(served(name))
     assert servers(strategy) == {0}
     assert strategy_of(notation_of(strategy)) == strategy
+
+
+@pytest.mark.parametrize("name", ["easgd", "local"])
+def test_so_have_those_who_meet_less_often(name: str) -> None:
+    assert servers(strategy_of(f"server:{name}")) == {0}
+
+
+def test_a_warm_up_goes_by_way_of_the_server_too() -> None:
+    ranks = [replica_of(nn.Linear(3, 2), rank=r, size=3) for r in range(3)]
+    between = Rehearsal(served(LocalSteps(Identity(), every=2, after=3), at=1), ranks)  # type: ignore[arg-type]
+    between.before_update()
+    assert [set(meter.sent) for meter in between.meters] == [{1}, {0, 2}, {1}]
 
 
 @pytest.mark.parametrize("name", ["powergossip", "sgp", "ab", "lsgd"])

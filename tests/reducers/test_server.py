@@ -3,7 +3,9 @@ import torch
 
 from thinwire import (
     AdaComp,
+    Average,
     Cast,
+    Choose,
     Codec,
     Feedback,
     Identity,
@@ -19,6 +21,7 @@ from thinwire import (
     Sharded,
     Sign,
     TopK,
+    When,
     world,
 )
 from thinwire.lazy import dense
@@ -122,13 +125,21 @@ def test_what_a_reducer_leaves_to_others_goes_by_way_of_the_server_too() -> None
     assert inside.shaped == AdaComp(10).shaped
 
 
+def test_a_codec_and_saying_the_tensor_through_it_are_the_same() -> None:
+    assert Server(Average(Quantize(8)), Quantize(2)) == Server(Quantize(8), Quantize(2))
+    cases = Choose(When(PowerSGD(1), min_dim=2), otherwise=TopK(0.1))
+    assert started(Server(cases, Quantize(8)), torch.zeros(30), NODES)[0] == Server(TopK(0.1), Quantize(8))
+
+
 def test_who_only_serves_counts_for_nothing() -> None:
     xs = by_rank(NODES, 50)
     suited, states = started(Server(Quantize(8), Identity(), apart=True), xs[0], NODES)
     held = step(suited, xs, states, peers=world(NODES, without={0}))
-    expected = torch.stack([reply.sent for reply in held.replies[1:]]).double().mean(0).float()
-    torch.testing.assert_close(held.reduced, expected)
-    assert all(same_bits(reply.reduced, held.reduced) for reply in held.replies)
+    alone, states = started(Server(Quantize(8), Identity()), xs[0], NODES - 1)
+    expected = step(alone, xs[1:], states)
+    assert all(same_bits(reply.reduced, expected.reduced) for reply in held.replies)
+    assert [meter.payload_bytes for meter in held.meters[1:]] == [held.meters[1].payload_bytes] * (NODES - 1)
+    assert held.meters[0].payload_bytes == 4 * 50, "it says the answer only"
 
 
 def test_a_server_that_is_not_there_is_refused() -> None:

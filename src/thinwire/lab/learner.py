@@ -1,5 +1,6 @@
 """One rank's share of a task: its model, its examples and its optimizer, whatever is between the ranks."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,6 +70,8 @@ def check_server(plan: Plan) -> None:
     if plan.capture and 0 in thinwire.servers_apart(strategy):
         raise PlanError("rank 0 only serves, so it has no gradients to capture: let another rank serve, with at=1")
     if plan.link is not None and Link.parse(plan.link).star:
+        if plan.ranks == 1:
+            raise PlanError(f"{plan.link} has rank {CENTRE} in the middle, and there is no other")
         elsewhere = thinwire.servers(strategy) - {CENTRE}
         if elsewhere:
             raise PlanError(
@@ -125,8 +128,13 @@ class Learner:
         Sizer(replica, [gradients_of(replica)], ranks, STEPS).measure(strategy)
         torch.set_rng_state(draws)
 
-    def adjust(self) -> None:
-        """Let the workload adjust gradients within each step from now on: after the hooks of a method that is there."""
+    def adjust(self, before: Callable[[], None] | None = None) -> None:
+        """Let the workload adjust gradients within each step from now on: after the hooks of a method that is there.
+
+        And call something just before, when gradients are agreed on.
+        """
+        if before is not None:
+            self.optimizer.register_step_pre_hook(lambda *_: before())
         self.optimizer.register_step_pre_hook(lambda *_: self.workload.adjust(self.model))
 
     def update(self) -> None:

@@ -14,7 +14,7 @@ import thinwire
 from thinwire.lab import links
 from thinwire.lab.comparison import Job, run_all
 from thinwire.lab.learner import check_server, task_of
-from thinwire.lab.plan import PlanError, plan_of
+from thinwire.lab.plan import Plan, PlanError, plan_of
 from thinwire.lab.progress import Shown
 from thinwire.lab.runs import Run
 
@@ -60,10 +60,10 @@ def make(jobs: list[Job], console: Console, quiet: bool = False) -> list[Run]:
 def check(jobs: list[Job]) -> None:
     """Raise ValueError for whatever would stop a job."""
     for method, ranks in dict.fromkeys((job.plan.method, job.plan.ranks) for job in jobs):
-        thinwire.strategy_of(method).check(ranks)
+        thinwire.check_placed(thinwire.strategy_of(method), ranks)
     for plan in {replace(job.plan, seed=0): job.plan for job in jobs}.values():
         check_server(plan)
-    for plan in {replace(job.plan, method="", seed=0): job.plan for job in jobs}.values():
+    for plan in {_task(job.plan): job.plan for job in jobs}.values():
         task_of(plan)
     real = [job.plan.link for job in jobs if job.plan.link is not None and not job.plan.modelled]
     reason = links.possible() if real else None
@@ -72,6 +72,11 @@ def check(jobs: list[Job]) -> None:
             f"a link of {real[0]} cannot be made here: {reason}. With --modelled, the ranks use the machine's own "
             "network, and the time on the link is computed from the bytes and marked as modelled"
         )
+
+
+def _task(plan: Plan) -> tuple[Plan, int]:
+    """What its task depends on: not the method, but how many ranks it leaves to train."""
+    return replace(plan, method="", seed=0), len(thinwire.servers_apart(thinwire.strategy_of(plan.method)))
 
 
 def _folder_name(method: str) -> str:

@@ -57,8 +57,10 @@ def grouped(groups: Sequence[Sequence[int]], sent: Iterable[Mapping[int, int]]) 
 
 def served(method: str, link_bytes: Sequence[int]) -> dict[str, int]:
     """What links carried at the rank that serves and at the others, of a method that has one such rank."""
-    at = thinwire.servers(thinwire.strategy_of(method))
-    if len(at) != 1 or len(link_bytes) < 2:
+    strategy = thinwire.strategy_of(method)
+    at = thinwire.servers(strategy)
+    of_all = isinstance(strategy, thinwire.methods.WITH_ALL)  # others have one in each group
+    if len(at) != 1 or len(link_bytes) < 2 or not of_all:
         return {}
     (rank,) = at
     return {"rank": rank, "link": link_bytes[rank], "worker": max(n for r, n in enumerate(link_bytes) if r != rank)}

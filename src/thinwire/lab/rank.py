@@ -79,13 +79,13 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
     with told_warnings() as warned:
         learner.warm_up(plan.method)
         model, handle = _attached(learner, plan.method)
-        learner.adjust()
+        serving = thinwire.servers_apart(thinwire.strategy_of(plan.method))
+        first = next(r for r in range(plan.ranks) if r not in serving)  # whose residuals are told
         alike = isinstance(thinwire.strategy_of(plan.method), thinwire.DataParallel)
         record, replica, told = Record(plan, task), thinwire.replica_of(learner.model), 0.0
         capture = Capture(plan, task, learner, folder)
         dist.barrier()
         aside, wire = Aside(), links.counters() if links.inside() else None
-        late = bool(thinwire.servers_apart(thinwire.strategy_of(plan.method)))  # who only serves has none before
 
         def weigh() -> None:
             if record.is_due(ahead=1):
@@ -93,17 +93,16 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
                 record.layers.weigh(replica.parameters)
                 clock.go_on()
 
+        learner.adjust(weigh if serving else None)
         clock, pace = Clock(), Pace(factor_of(plan.straggler, rank, plan.ranks))
         for step in range(1, task.steps + 1):
             pace.wait(clock.computed())
             with capture.at(step):
                 loss = learner.backward(model)
             handle.loss(loss)
-            if not late:
+            if not serving:
                 weigh()
             learner.update()
-            if late:
-                weigh()
             record.step(loss, handle.meter, clock.read())
             record.phases.note(step, handle.factored())
             if record.is_due():
@@ -113,10 +112,13 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
                 mean = None if isinstance(model, DistributedDataParallel) else handle.average()
                 each = [] if alike else _each(record, learner)
                 others = _others(handle, plan.method)
+                layers = [handle.layers()]
+                if first:
+                    dist.broadcast_object_list(layers, src=first)
                 aside.end()
                 record.count_again(handle.meter)
                 if rank == 0:
-                    record.layers.note(handle.layers())
+                    record.layers.note(layers[0])
                     metric, metrics = learner.workload.metric, record.judge(learner, mean)
                     judged = {name: record.judge(learner, other)[metric] for name, other in others.items()}
                     apart = None if alike else handle.meter.consensus
@@ -143,12 +145,14 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
     if rank:
         return None
     busiest = max(everyone, key=lambda counted: counted["meter"]["link_bytes"])
+    trainers = [counted for r, counted in enumerate(everyone) if r not in serving]
+    trainer = max(trainers, key=lambda counted: counted["meter"]["link_bytes"])
     return record.run(
         method=handle.method,
         losses=losses / task.trainers,
         meter=busiest["meter"],
         total=max(counted["total"] for counted in everyone),
-        compute=busiest["compute"],
+        compute=trainer["compute"],
         wire=busiest["wire"],
         said=busiest["said"],
         links=busiest["links"],

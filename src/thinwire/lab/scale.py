@@ -136,6 +136,9 @@ def scale(
         if not value >= 0:
             raise ValueError(f"a {name} takes 0 ms or more, not {value}")
     given = thinwire.strategy_of(method)
+    for part in thinwire.parts_of(given):
+        if isinstance(part, thinwire.Server) and isinstance(part.up, thinwire.Reducer) and part.down.variable:
+            raise ValueError(f"what the server answers in {part!r} depends on how ranks differ: `size` measures that")
     wanted = {GIVEN: given, SHARDED: thinwire.sharded(given), GATHERED: thinwire.gathered(given)}
     wanted = {form: what for form, what in wanted.items() if form == GIVEN or what != given}
     wanted |= {HALF: thinwire.strategy_of("fp16"), DENSE: thinwire.strategy_of("dense")}

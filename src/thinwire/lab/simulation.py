@@ -55,7 +55,8 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
             for r, learner in enumerate(crew.learners)
         ]
         between = thinwire.Rehearsal(strategy, replicas)
-        agreed, late = isinstance(strategy, thinwire.DataParallel), bool(thinwire.servers_apart(strategy))
+        agreed, serving = isinstance(strategy, thinwire.DataParallel), thinwire.servers_apart(strategy)
+        first = next(r for r in range(plan.ranks) if r not in serving)  # whose residuals are told
         slower = [factor_of(plan.straggler, rank, plan.ranks) for rank in range(plan.ranks)]
         record, compute, own = Record(plan, task), 0.0, 0.0
         capture = Capture(plan, task, crew.learners[0], folder)
@@ -68,11 +69,9 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
                 if due and not agreed:
                     record.layers.weigh(replicas[0].parameters)
                 between.before_update([float(loss) for loss in losses])
-                if due and agreed and not late:
+                if due and agreed:
                     record.layers.weigh(replicas[0].parameters)
                 back = crew.update()
-                if due and late:
-                    record.layers.weigh(replicas[0].parameters)
                 between.after_update()
                 compute += max(factor * (a + b) for factor, a, b in zip(slower, forth, back, strict=True))
                 own = compute + _coding_seconds(between)
@@ -81,7 +80,7 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
                 if record.is_due():
                     between.land()
                     record.count_again(between.meters[0])
-                    record.layers.note(between.layers())
+                    record.layers.note(between.layers(first))
                     tell(step=step, **evaluated(record, crew, between))
                 tell(step=step, loss=float(record.losses[-1]), payload_bytes=record.payload[-1], seconds=own)
     busiest, meter = max(enumerate(between.meters), key=lambda counted: counted[1].link_bytes)

@@ -104,14 +104,19 @@ class Sizer:
         for _ in range(strategy.period):
             self._step(between)
         between.land()
-        before = max(between.meters, key=lambda counted: counted.link_bytes).link_bytes
+        before = [meter.link_bytes for meter in between.meters]
         said = [dict(meter.said) for meter in between.meters]
         for _ in range(steps):
             self._step(between)
         between.land()
         rank, meter = max(enumerate(between.meters), key=lambda counted: counted[1].link_bytes)
         payload = {key: nbytes - said[rank].get(key, 0) for key, nbytes in meter.said.items()}
-        link = (meter.link_bytes - before) / max(1, sum(payload.values()))  # a byte that is said may go to several
+        all_said = max(1, sum(payload.values()))
+        carried = [now.link_bytes - then for now, then in zip(between.meters, before, strict=True)]
+        link = carried[rank] / all_said  # a byte that is said may go to several
+        serving = thinwire.servers(strategy)
+        others = [nbytes / all_said for r, nbytes in enumerate(carried) if r not in serving]
+        worker = max(others) if serving and others else None
         kinds: dict[str, list[thinwire.Unit]] = defaultdict(list)
         for unit in strategy.units(self.replica):
             kinds[unit.kind(self.replica)].append(unit)
@@ -120,7 +125,8 @@ class Sizer:
             names = [name for unit in units for name in unit.names]
             elements = sum(self.replica.parameters[name].numel() for name in names)
             nbytes = sum(payload.get(unit.key, 0) for unit in units)
-            sizes[kind] = Size(len(names), elements, 4 * elements, nbytes / steps, link * nbytes / steps)
+            said_of, at_a_worker = nbytes / steps, None if worker is None else worker * nbytes / steps
+            sizes[kind] = Size(len(names), elements, 4 * elements, said_of, link * said_of, at_a_worker)
         return sizes
 
     def _replica(self, rank: int) -> thinwire.Replica:

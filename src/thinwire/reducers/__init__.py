@@ -10,7 +10,7 @@ from .matched import Matched
 from .momentum import Momentum
 from .power_iteration import PowerIteration
 from .power_sgd import PowerSGD
-from .server import Server, servers, servers_apart
+from .server import Server, loses_nothing, servers, servers_apart
 from .sharded import Sharded
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Sharded",
     "When",
     "as_reducer",
+    "loses_nothing",
     "servers",
     "servers_apart",
 ]

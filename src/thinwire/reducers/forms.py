@@ -38,21 +38,24 @@ def gathered(method: Kind) -> Kind:
     return rewritten
 
 
-def served(method: Kind, at: int = 0, apart: bool = False) -> Kind:
-    """The form in which all speak to one rank only, and it to them."""
+def served(method: Kind, at: int | None = None, apart: bool | None = None) -> Kind:
+    """The form in which all speak to one rank only, and it to them. What has a server keeps what is not given."""
+    given: dict[str, Any] = {name: what for name, what in (("at", at), ("apart", apart)) if what is not None}
 
     def rule(what: Any) -> Any:
         match what:
             case Average():
-                return Server(what.codec, what.codec, at, apart)
+                return Server(what.codec, what.codec, **given)
             case Codec():
-                return Server(what, what, at, apart)
+                return Server(what, what, **given)
             case Sharded():
-                return Server(what.up, what.down, at, apart)
+                return Server(what.up, what.down, **given)
             case AdaComp() | Momentum():  # few entries of each rank; more of their sum, but far from all
-                return Server(what, Nonzero(), at, apart)
-            case Reducer() if not isinstance(what, INSIDE | Choose | Server):
-                return Server(what, Identity(), at, apart)
+                return Server(what, Nonzero(), **given)
+            case Server():
+                return replace(what, **given)
+            case Reducer() if not isinstance(what, INSIDE | Choose):
+                return Server(what, Identity(), **given)
         return what
 
     rewritten: Kind = _rewritten(method, rule)

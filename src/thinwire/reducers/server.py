@@ -10,6 +10,8 @@ from ..described import Described, parts_of
 from ..lazy import Rest
 from ..precision import working
 from .average import STRIDE, Average, as_reducer
+from .power_iteration import PowerIteration
+from .power_sgd import PowerSGD
 from .serving import ServerState, check_codec
 from .sharded import Sharded
 
@@ -28,6 +30,8 @@ class Server(Reducer):
     apart: bool = False  # it does nothing else: it has no gradients of its own
 
     def __post_init__(self) -> None:
+        if isinstance(self.up, Average):  # which a codec alone stands for
+            object.__setattr__(self, "up", self.up.codec)
         if not isinstance(self.up, Reducer):
             check_codec("Server", "up", self.up)
         check_codec("Server", "down", self.down)
@@ -46,7 +50,14 @@ class Server(Reducer):
         up = as_reducer(self.up).suited(parameter)
         if up == as_reducer(self.up):
             return self
-        return replace(self, up=up.codec, down=up.codec) if isinstance(up, Average) else replace(self, up=up)
+        if not isinstance(up, Average):
+            return replace(self, up=up)
+        return replace(self, up=up.codec, down=up.codec if up.codec.linear else self.down)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether all that is said on the way up is, so that `down` is never used."""
+        return isinstance(self.up, PowerIteration | PowerSGD) and self.up.codec.linear
 
     def init(self, like: Tensor, seed: int) -> Any:
         if isinstance(self.up, Reducer):

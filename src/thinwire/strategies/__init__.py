@@ -13,6 +13,7 @@ from .local_steps import LocalSteps
 from .neighbours import Neighbours
 from .nested import Nested
 from .outer import OuterSGD
+from .placing import check_placed
 from .push import Push
 from .syncs import workshop_of
 from .units import Unit
@@ -35,6 +36,7 @@ __all__ = [
     "Push",
     "Unit",
     "all_who_train",
+    "check_placed",
     "consensus",
     "leading",
     "workshop_of",

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..codecs import Sign
+from ..codecs import Identity, Sign
 from ..core import Codec, Message, Peers, Reducer, Replica, Reply, State, Strategy, Talk, together
 from ..outcome import Lost, Outcome
-from ..reducers import as_reducer, servers_apart
+from ..reducers import as_reducer, servers, servers_apart
 from ..topologies import world
 from .layer import Layer
 from .units import Unit, check_fuse_below, layers_of, not_finite, units_of, unsaid_of, watched
@@ -32,10 +32,6 @@ class DataParallel(Strategy):
         """The mean over all who train."""
         return world(size, without=servers_apart(self.reducer))
 
-    def check(self, size: int, hosts: tuple[str, ...] = ()) -> None:
-        if len(servers_apart(self.reducer)) == size:
-            raise ValueError(f"{self.reducer!r} needs ranks that train, beside what serves")
-
     def init(self, replica: Replica, units: Collection[Unit] | None = None) -> dict[str, State]:
         """What is remembered of these units, by default of all."""
         return {
@@ -44,14 +40,16 @@ class DataParallel(Strategy):
         }
 
     def before_update(self, replica: Replica, state: dict[str, State]) -> Talk:
-        used = {name: p.grad is not None for name, p in replica.parameters.items()}
-        for p in replica.parameters.values():
-            if p.grad is None:  # unused on this rank; another may have used it
+        trains = replica.rank not in servers_apart(self.reducer)
+        used = {name: trains and p.grad is not None for name, p in replica.parameters.items()}
+        for name, p in replica.parameters.items():
+            if not used[name]:  # on this rank; another may have used it
                 p.grad = torch.zeros_like(p)
         gradients = {name: p.grad for name, p in replica.parameters.items() if p.grad is not None}
         units, peers = self.units(replica), self.peers(replica.size)
         talks = [(peers, _converse(unit, gradients, state[unit.key])) for unit in units]
-        *outcomes, used_by_any = yield from together([*talks, (peers, _used_by_any(used, replica))])
+        at = min(servers(self.reducer), default=None)  # where nobody speaks with all, this does not either
+        *outcomes, used_by_any = yield from together([*talks, (peers, _used_by_any(used, replica, at))])
         for name, p in replica.parameters.items():
             if not used_by_any[name]:  # an optimizer leaves it alone then, with its weight decay and momentum
                 p.grad = None
@@ -63,7 +61,8 @@ class DataParallel(Strategy):
         self, units: Collection[Unit], gradients: Mapping[str, Tensor], size: int, state: dict[str, State]
     ) -> Talk:
         """Reduce the gradients of these units in place. Returns an Outcome, with the state of all units."""
-        talks = ((self.peers(size), _converse(unit, gradients, state[unit.key])) for unit in units)
+        peers = self.peers(size)
+        talks = ((peers, _converse(unit, gradients, state[unit.key])) for unit in units)
         return _outcome(units, (yield from together(talks)), state)
 
     def layers(
@@ -83,10 +82,15 @@ def _outcome(units: Collection[Unit], outcomes: list[tuple[State, Lost | None]],
     return Outcome(state | states, tuple(lost for _, lost in outcomes if lost))
 
 
-def _used_by_any(used: dict[str, bool], replica: Replica) -> Generator[Message, Reply[Tensor], dict[str, bool]]:
-    """Which parameters got a gradient on any rank, at a bit each."""
+def _used_by_any(
+    used: dict[str, bool], replica: Replica, at: int | None
+) -> Generator[Message, Reply[Tensor], dict[str, bool]]:
+    """Which parameters got a gradient on any rank, at a bit each; by way of a server, if there is one."""
     device = next(iter(replica.parameters.values())).device
-    reply = yield Message(torch.tensor([1.0 if here else -1.0 for here in used.values()], device=device), Sign())
+    said = torch.tensor([1.0 if here else -1.0 for here in used.values()], device=device)
+    reply = yield Message(said, Sign(), target=at)
+    if at is not None:
+        reply = yield Message(reply.reduced, Identity(), source=at)
     nobody = -1 + 1 / replica.size  # the mean of what all say is below this only if all say -1
     return dict(zip(used, (mean > nobody for mean in reply.reduced.tolist()), strict=True))
 

@@ -10,7 +10,8 @@ from ..codecs import RandomK, TopK
 from ..core import Codec, Reducer, Replica, State, Talk, together
 from ..described import parts_of
 from ..outcome import Lost, Outcome
-from ..reducers import Average, Feedback, as_reducer
+from ..reducers import Average, Feedback, as_reducer, servers
+from ..reducers.forms import served
 from ..topologies import within, world
 from .data_parallel import DataParallel
 from .independent import Overlapping
@@ -109,8 +110,14 @@ class LocalSteps(Overlapping):
         if self.own_gradients(state):
             return (yield from super().before_update(replica, state))
         all_ranks = tuple(range(replica.size))
-        outcome = yield from within(all_ranks, AVERAGED.before_update(replica, AVERAGED.init(replica)), WARM_UP)
+        plain = self._plain()
+        outcome = yield from within(all_ranks, plain.before_update(replica, plain.init(replica)), WARM_UP)
         return Outcome(state, outcome.lost)
+
+    def _plain(self) -> DataParallel:
+        """What warms up: by way of the same server, if there is one."""
+        at = min(servers(as_reducer(self.reducer)), default=None)
+        return AVERAGED if at is None else DataParallel(served(Average(), at))
 
     def after_update(self, replica: Replica, state: LocalState) -> Talk:
         yield from ()

@@ -11,7 +11,7 @@ from ..core import Codec, Conversation, Message, Parameter, Reducer, Replica, Re
 from ..lazy import Lazy, copy_, dense, is_finite, norm, outline
 from ..outcome import Lost
 from ..precision import working
-from ..reducers import as_reducer
+from ..reducers import as_reducer, servers_apart
 from .layer import Layer
 
 FUSED = "small ones"
@@ -53,8 +53,9 @@ class Unit(NamedTuple):
 def units_of(replica: Replica, reducer: Codec | Reducer, fuse_below: int) -> tuple[Unit, ...]:
     """What to talk about, in an order that depends on the model alone."""
     groups: dict[Any, list[str]] = defaultdict(list)
+    trainers = replica.size - len(servers_apart(as_reducer(reducer)))
     for name, p in replica.parameters.items():
-        suited = as_reducer(reducer).suited(Parameter(name, replica.kinds[name], outline(p), replica.size))
+        suited = as_reducer(reducer).suited(Parameter(name, replica.kinds[name], outline(p), trainers))
         alone = suited.shaped or p.numel() >= fuse_below
         groups[suited, p.dtype, p.device, name if alone else None].append(name)
     return tuple(Unit(tuple(names), key[0], seed) for seed, (key, names) in enumerate(groups.items()))

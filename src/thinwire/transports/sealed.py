@@ -1,6 +1,7 @@
 """Messages that are sealed, sent whole to whoever hears them, and decoded one by one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import torch
@@ -22,13 +23,19 @@ class Sealed:
         self.heard: dict[int, Tensor] = {}  # by speaker
         self.said: dict[int, Tensor] = {}  # by listener, without myself
         source, target = self.message.source, self.message.target
-        self.speaks = source in (None, EACH, rank)
+        # Where all have the same peers, a rank that counts for nothing only listens.
+        alike = self.peers.listeners is None and source is None
+        silent = {r for r, weight in self.peers.weights if alike and weight == 0}
+        self.weights = {r: weight for r, weight in self.peers.weights if r not in silent}
+        self.speaks = source in (None, EACH, rank) and rank not in silent
         self.hears = target in (None, EACH, rank)
         others = [r for r, _ in self.peers.weights if r != rank]
         listeners = others if self.peers.listeners is None else [r for r in self.peers.listeners if r != rank]
-        speakers = others if source in (None, EACH) else [source]
+        speakers = [r for r in others if r not in silent] if source in (None, EACH) else [source]
         self.speakers = {r for r in speakers if r != rank} if self.hears else set()
         self.listeners = listeners if target in (None, EACH) else [r for r in listeners if r == target]
+        if not self.speaks:
+            self.listeners = []
         self.shareable = self.peers.listeners is None and len(others) == size - 1
         # What one rank says to another stands for: the tensor, or a shard of it.
         self.whole = outline(self.message.tensor)
@@ -64,31 +71,35 @@ class Sealed:
         if not self.hears:
             return Reply(self._zeros(self.like), sent)
         if target is not None:  # a sum that only this rank hears
-            own = self._decode(self.mine[self.rank if target == EACH else 0])
+            own = self._decode(self.mine[self.rank if target == EACH else 0]) if self.speaks else None
             return Reply(self._weighted(own), sent)
         if not self.shareable:
-            return Reply(self._weighted(sent), sent)
+            return Reply(self._weighted(sent if self.speaks else None), sent)
         key = ("sealed", self.index)
         if key not in shared:
             if source is None:
-                shared[key] = self._weighted(sent)
+                shared[key] = self._weighted(sent if self.speaks else None)
             elif source == EACH:
                 shared[key] = torch.stack([dense(x) for x in self._all(sent)])
             else:
                 shared[key] = sent if self.speaks else self._decode(self.heard[source])
         return Reply(shared[key], sent)
 
-    def _all(self, own: Tensor | Lazy) -> Iterable[Tensor | Lazy]:
+    def _all(self, own: Tensor | Lazy | None) -> Iterator[Tensor | Lazy]:
         """What every rank that is weighed said, in the order of the ranks, decoded as it is asked for."""
-        return (own if r == self.rank else self._decode(self.heard[r]) for r, _ in self.peers.weights)
+        for r in self.weights:
+            yield own if r == self.rank and own is not None else self._decode(self.heard[r])
 
-    def _weighted(self, own: Tensor | Lazy) -> Tensor | Lazy:
-        weights = [weight for _, weight in self.peers.weights]
+    def _weighted(self, own: Tensor | Lazy | None) -> Tensor | Lazy:
+        weights = list(self.weights.values())
         if not weights:  # it only speaks in this round
             return self._zeros(self.like)
-        if isinstance(own, Lazy) and own.sparse and own.dtype == working(own.dtype):
-            return WeightedSum(list(self._all(own)), weights)  # type: ignore[arg-type]  # decoded as mine is
-        return weighted_sum(self._all(own), weights).to(self.like.dtype)
+        said = self._all(own)
+        first = next(said)
+        said = chain([first], said)
+        if isinstance(first, Lazy) and first.sparse and first.dtype == working(first.dtype):
+            return WeightedSum(list(said), weights)  # type: ignore[arg-type]  # all are decoded alike
+        return weighted_sum(said, weights).to(self.like.dtype)
 
     def _sent(self) -> Tensor | Lazy:
         if not self.speaks:

@@ -57,8 +57,9 @@ class Summed:
         if not self.shard_bytes(self.rank):
             return
         self.heard[self.rank] = self.signal_shard(self.rank)
-        shards = (self.heard[r].view(self.signal.dtype) for r in range(len(self.weights)))
-        total = weighted_sum(shards, self.weights)
+        counted = [r for r, weight in enumerate(self.weights) if weight] or [self.rank]  # the others only listen
+        shards = (self.heard[r].view(self.signal.dtype) for r in counted)
+        total = weighted_sum(shards, [self.weights[r] for r in counted])
         self.total_shard(self.rank).view(self.signal.dtype).copy_(total)
 
     def replies(self, shared: dict[Any, Tensor]) -> dict[int, Reply[Tensor]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from rich import box
@@ -96,8 +97,8 @@ def _bytes(which: str) -> Callable[[Section, Entry], str]:
 
 def _at_a_worker(_: Section, entry: Entry) -> str:
     """What the busiest of the others carried, where one rank serves."""
-    run = entry.runs[0]
-    return human(run.server["worker"] / run.steps) if run.server else UNKNOWN
+    figures = [run.server["worker"] / run.steps for run in entry.runs if run.server]
+    return human(fmean(figures)) if figures else UNKNOWN
 
 
 def _to_target(section: Section, entry: Entry) -> str:
@@ -227,7 +228,7 @@ def _short_notes(section: Section) -> list[str]:
         f"{spread}Payload: what one rank had to say. Link: what its network card carried in the busier direction. "
         "Smaller: the gradients' bytes over the payload's. Time: training, without evaluation."
     ]
-    if _has_server(section):
+    if _has_server(section) and not section.differs:
         notes.append(server_text())
     if section.differs:
         notes.append(replicas_text(section))
