@@ -7,6 +7,7 @@ from thinwire.lab.runs import Run
 FIELDS = {
     "factored",
     "groups",
+    "server",
     "schema",
     "version",
     "commit",
