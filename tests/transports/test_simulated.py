@@ -21,7 +21,9 @@ from thinwire import (
     PowerSGD,
     Quantize,
     RandomK,
+    Reducer,
     Reply,
+    Server,
     Sharded,
     Sign,
     Simulated,
@@ -118,6 +120,31 @@ def test_a_sum_is_weighted(codec: Codec, weights: tuple[float, ...]) -> None:
     for reply in replies:
         torch.testing.assert_close(reply.reduced.double(), expected, rtol=2e-3, atol=2e-3)
         assert same_bits(reply.reduced, replies[0].reduced)
+
+
+@pytest.mark.parametrize(
+    "reducer",
+    [
+        Average(),
+        Average(Quantize(8)),
+        Average(TopK(0.1)),
+        Sharded(Quantize(8), Quantize(8)),
+        Server(Sign(), Quantize(8)),
+    ],
+    ids=repr,
+)
+def test_a_rank_that_counts_for_nothing_only_listens(reducer: Reducer) -> None:
+    size, silent = 4, 3
+    xs = by_rank(size, 37)
+    suited, states = started(reducer, xs[0], size)
+    held = step(suited, xs, states, peers=world(size, without={silent}))
+    assert all(same_bits(reply.reduced, held.reduced) for reply in held.replies)
+    said = torch.stack([reply.sent for reply in held.replies[:silent]])
+    if reducer != Average():  # whose signals all ranks add up, each a part
+        assert not held.replies[silent].sent.any()
+    if not isinstance(reducer, Server | Sharded):  # which round their answers too
+        assert same_bits(held.reduced, step(suited, xs[:silent], states[:silent]).reduced)
+    torch.testing.assert_close(held.reduced, said.mean(0), rtol=0, atol=0.05)
 
 
 @pytest.mark.parametrize("codec", [Identity(), Entropy()], ids=repr)
