@@ -79,9 +79,9 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
     with told_warnings() as warned:
         learner.warm_up(plan.method)
         model, handle = _attached(learner, plan.method)
-        serving = thinwire.servers_apart(thinwire.strategy_of(plan.method))
+        strategy = thinwire.strategy_of(plan.method)
+        alike, serving = isinstance(strategy, thinwire.DataParallel), thinwire.servers_apart(strategy)
         first = next(r for r in range(plan.ranks) if r not in serving)  # whose residuals are told
-        alike = isinstance(thinwire.strategy_of(plan.method), thinwire.DataParallel)
         record, replica, told = Record(plan, task), thinwire.replica_of(learner.model), 0.0
         capture = Capture(plan, task, learner, folder)
         dist.barrier()
@@ -112,7 +112,7 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
                 mean = None if isinstance(model, DistributedDataParallel) else handle.average()
                 each = [] if alike else _each(record, learner)
                 others = _others(handle, plan.method)
-                layers = [handle.layers()]
+                layers = [handle.layers() if rank == first else {}]
                 if first:
                     dist.broadcast_object_list(layers, src=first)
                 aside.end()

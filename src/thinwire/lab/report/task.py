@@ -5,6 +5,7 @@ from collections.abc import Callable
 from html import escape
 
 from thinwire.lab.report import adaptation, ranks, ways
+from thinwire.lab.report.columns import UNKNOWN, columns
 from thinwire.lab.report.elements import card, cards, figure, row, swatch, table
 from thinwire.lab.report.findings import findings
 from thinwire.lab.report.looks import Look, kind_order
@@ -12,7 +13,7 @@ from thinwire.lab.report.notes import notes
 from thinwire.lab.report.plots import plots
 from thinwire.lab.report.summary import Entry, Section
 from thinwire.lab.report.svg import tag
-from thinwire.lab.report.table import UNKNOWN, columns, heading
+from thinwire.lab.report.table import heading
 
 LAYERS = (
     "<b>times smaller</b>: the gradients' bytes over the payload's. In the table, over the whole training, by kind of "
