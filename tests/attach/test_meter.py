@@ -171,8 +171,10 @@ def warned_at_attach(method: Any, build: Any) -> list[str]:
             classifier,
             ("When(TopK(0.1)", "head.*", "matches no parameter"),
         ),
+        ("server:powersgd", small, ("Server(PowerSGD(4)", "no effect")),
+        ("Server(PowerSGD(4), Quantize(8))", classifier, ("Quantize(8) has no effect", "answered as it came")),
     ],
-    ids=["short name", "reducer", "kind", "name"],
+    ids=["short name", "reducer", "kind", "name", "by way of a server", "the server's answers"],
 )
 def test_a_setting_without_effect_warns_at_attach(method: Any, build: Any, words: tuple[str, ...]) -> None:
     for texts in run(warned_at_attach, method, build):
@@ -186,4 +188,5 @@ def test_no_short_name_warns_at_attach(method: str) -> None:
 
 
 def test_dense_is_asked_for_and_does_not_warn_that_it_has_no_effect() -> None:
-    assert run(warned_at_attach, "dense", small) == [[], []]
+    for method in ("dense", "server:dense"):
+        assert run(warned_at_attach, method, small) == [[], []]
