@@ -73,6 +73,7 @@ class Parameter(NamedTuple):
     kind: str  # of the layer that owns it: conv, dense, recurrent, embedding, attention, norm, other
     like: Tensor  # an outline
     ranks: int = 1  # that have it
+    end: str = ""  # "first" or "last", of the model's matrices
 
 
 class Reducer(Described, ABC):
@@ -86,6 +87,10 @@ class Reducer(Described, ABC):
     def suited(self, parameter: Parameter) -> "Reducer":
         """The reducer that this one becomes for a given parameter."""
         return self
+
+    def joined(self, sizes: tuple[int, ...]) -> "Reducer | None":
+        """The reducer for tensors of these sizes in one conversation; None: each has one of its own."""
+        return None
 
     @abstractmethod
     def init(self, like: Tensor, seed: int) -> State: ...

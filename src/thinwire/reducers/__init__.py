@@ -6,6 +6,7 @@ from .average import Average, as_reducer
 from .choose import Choose, When
 from .difference import Difference
 from .feedback import Feedback
+from .lgc import LGC
 from .matched import Matched
 from .momentum import Momentum
 from .power_iteration import PowerIteration
@@ -20,6 +21,7 @@ __all__ = [
     "Choose",
     "Difference",
     "Feedback",
+    "LGC",
     "Matched",
     "Momentum",
     "PowerIteration",

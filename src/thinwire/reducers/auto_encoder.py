@@ -55,7 +55,9 @@ class AutoEncoder(NamedTuple):
             transposed = bias[0] != weight[0]
             inputs = (weight[1] if not transposed else weight[1]) * weight[2]
             bound = inputs**-0.5
-            pieces += [torch.empty(torch.Size(s).numel()).uniform_(-bound, bound, generator=draw) for s in (weight, bias)]
+            pieces += [
+                torch.empty(torch.Size(s).numel()).uniform_(-bound, bound, generator=draw) for s in (weight, bias)
+            ]
         flat = torch.cat(pieces)
         return Trained(flat, torch.zeros_like(flat), torch.zeros_like(flat), 0)
 

@@ -54,11 +54,23 @@ def units_of(replica: Replica, reducer: Codec | Reducer, fuse_below: int) -> tup
     """What to talk about, in an order that depends on the model alone."""
     groups: dict[Any, list[str]] = defaultdict(list)
     trainers = replica.size - len(servers_apart(as_reducer(reducer)))
+    ends = _ends(replica)
     for name, p in replica.parameters.items():
-        suited = as_reducer(reducer).suited(Parameter(name, replica.kinds[name], outline(p), trainers))
-        alone = suited.shaped or p.numel() >= fuse_below
+        parameter = Parameter(name, replica.kinds[name], outline(p), trainers, ends.get(name, ""))
+        suited = as_reducer(reducer).suited(parameter)
+        joint = suited.joined((p.numel(),)) is not None
+        alone = not joint and (suited.shaped or p.numel() >= fuse_below)
         groups[suited, p.dtype, p.device, name if alone else None].append(name)
-    return tuple(Unit(tuple(names), key[0], seed) for seed, (key, names) in enumerate(groups.items()))
+    made = []
+    for seed, ((suited, *_), names) in enumerate(groups.items()):
+        sizes = tuple(replica.parameters[name].numel() for name in names)
+        made.append(Unit(tuple(names), suited.joined(sizes) or suited, seed))
+    return tuple(made)
+
+
+def _ends(replica: Replica) -> dict[str, str]:
+    matrices = [name for name, p in replica.parameters.items() if p.dim() > 1]
+    return {matrices[0]: "first", matrices[-1]: "last"} if len(matrices) > 1 else {}
 
 
 def check_fuse_below(name: str, fuse_below: int) -> None:
