@@ -16,11 +16,11 @@ from torch import Tensor
 
 from .described import Described
 from .lazy import Lazy, LazyCoding, Rest
-from .outcome import Outcome
+from .outcome import Learning, Outcome
 
 Parts = tuple[Tensor, ...]  # the signal on top, side information below; a meta tensor is an outline: a shape, no bytes
 State = Any  # tensors, numbers and tuples of them: what a checkpoint holds
-EACH = -1  # a message's source or target: every rank, for its own shard
+EACH = -1  # a message's source: every rank, heard one by one; its target: every rank, for its own shard
 
 
 class PayloadError(ValueError):
@@ -46,8 +46,8 @@ class Message(NamedTuple):
     tensor: Tensor | Lazy
     codec: Codec
     seed: int = 0  # shared by all peers
-    source: int | None = None  # a rank: it alone speaks, all hear it
-    target: int | None = None  # a rank: all speak, it alone hears the weighted sum (neither: all speak, all hear)
+    source: int | None = None  # a rank: it alone speaks; None: all do, and what is heard is their weighted sum
+    target: int | None = None  # a rank: it alone hears; None: all do
     lazy: bool = False  # whoever says it can do with a reply that is not written out
     about: str = ""  # what the meter counts it under
 
@@ -72,8 +72,9 @@ class Parameter(NamedTuple):
     name: str
     kind: str  # of the layer that owns it: conv, dense, recurrent, embedding, attention, norm, other
     like: Tensor  # an outline
-    ranks: int = 1  # that have it
+    ranks: tuple[int, ...] = (0,)  # that train it
     end: str = ""  # "first" or "last", of the model's matrices
+    server: int | None = None  # the rank that all speak by way of
 
 
 class Reducer(Described, ABC):
@@ -89,7 +90,7 @@ class Reducer(Described, ABC):
         return self
 
     def joined(self, sizes: tuple[int, ...]) -> "Reducer | None":
-        """The reducer for tensors of these sizes in one conversation; None: each has one of its own."""
+        """The reducer for tensors of these sizes, flattened into one conversation; None: large ones have their own."""
         return None
 
     @abstractmethod
@@ -101,6 +102,10 @@ class Reducer(Described, ABC):
 
     def unsaid(self, state: State) -> Tensor | Rest | None:
         """What it was given and has not said yet; None if it keeps nothing of the kind."""
+        return None
+
+    def learning(self, state: State) -> Learning | None:
+        """How well it has learned to say less; None if it does not learn."""
         return None
 
 

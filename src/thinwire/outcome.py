@@ -14,3 +14,11 @@ class Lost(NamedTuple):
 class Outcome(NamedTuple):
     state: Any  # the strategy's, to go on from
     lost: tuple[Lost, ...] = ()
+
+
+class Learning(NamedTuple):
+    """How well a method has learned to say less."""
+
+    error: float  # of what is agreed on, of its norm, when it was last looked at
+    relearned: int  # how often it was found wanting
+    goes_on: bool  # it is learning now, and says everything

@@ -51,7 +51,8 @@ def replica_of(
 
 def parameters_of(replica: Replica) -> list[Parameter]:
     """What reducers may know of each parameter."""
-    return [Parameter(name, replica.kinds[name], outline(p), replica.size) for name, p in replica.parameters.items()]
+    ranks = tuple(range(replica.size))
+    return [Parameter(name, replica.kinds[name], outline(p), ranks) for name, p in replica.parameters.items()]
 
 
 def _clean(name: str) -> str:

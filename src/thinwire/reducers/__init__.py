@@ -6,7 +6,9 @@ from .average import Average, as_reducer
 from .choose import Choose, When
 from .difference import Difference
 from .feedback import Feedback
+from .led import Led
 from .lgc import LGC
+from .lgc_server import LGCServer
 from .matched import Matched
 from .momentum import Momentum
 from .power_iteration import PowerIteration
@@ -15,13 +17,15 @@ from .server import Server, loses_nothing, servers, servers_apart
 from .sharded import Sharded
 
 __all__ = [
+    "LGC",
     "AdaComp",
     "After",
     "Average",
     "Choose",
     "Difference",
     "Feedback",
-    "LGC",
+    "LGCServer",
+    "Led",
     "Matched",
     "Momentum",
     "PowerIteration",

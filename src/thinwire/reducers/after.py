@@ -5,6 +5,7 @@ from torch import Tensor
 
 from ..core import Codec, Conversation, Parameter, Reducer
 from ..lazy import Rest
+from ..outcome import Learning
 from .average import Average, as_reducer
 
 
@@ -44,6 +45,18 @@ class After(Reducer):
             return reply, state._replace(step=state.step + 1, first=first)
         reply, then = yield from as_reducer(self.then).reduce(x, state.then)
         return reply, state._replace(then=then)
+
+    def joined(self, sizes: tuple[int, ...]) -> Reducer | None:
+        before = {"first": as_reducer(self.first), "then": as_reducer(self.then)}
+        after = {name: inner.joined(sizes) for name, inner in before.items()}
+        if not any(after.values()):
+            return None
+        return replace(self, first=after["first"] or before["first"], then=after["then"] or before["then"])
+
+    def learning(self, state: AfterState) -> Learning | None:
+        if state.step < self.steps:
+            return as_reducer(self.first).learning(state.first)
+        return as_reducer(self.then).learning(state.then)
 
     def unsaid(self, state: AfterState) -> Tensor | Rest | None:
         if state.step < self.steps:

@@ -11,11 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-STRIDE = 16  # entries that share a place in the code
-CHANNELS = (1, 64, 128, 256, 64)  # of the encoder, each layer halving the length
-BACK = (32, 64, 128, 32)  # of the decoder, each doubling it
+PLACE = 16  # entries that share a place in the code
+DOWN = (1, 64, 128, 256, 64)  # channels of the encoder, each layer halving the length
+UP = (32, 64, 128, 32)  # of a decoder, each doubling it
 SLOPE = 0.01  # of what is below zero
 BETAS, EPSILON = (0.9, 0.999), 1e-8
+
+OPTIMIZERS = ("adam", "sgd")
 
 
 class Trained(NamedTuple):
@@ -27,70 +29,87 @@ class Trained(NamedTuple):
     steps: int
 
 
-class AutoEncoder(NamedTuple):
-    """What it looks like: the code has so many channels at every sixteenth entry, `code / 16` numbers an entry."""
-
-    code: int = 4
-    extra: int = 0  # channels of the output layer beside the decoder's
-
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of weights and biases in their order."""
-        encoder = [(out, into, 3) for into, out in pairwise(CHANNELS)] + [(self.code, CHANNELS[-1], 1)]
-        decoder = [(into, out, 3) for into, out in pairwise((self.code, *BACK))]
-        last = (1, BACK[-1] + self.extra, 1)
-        outs = [shape[0] for shape in encoder] + [shape[1] for shape in decoder] + [1]
-        weights = [*encoder, *decoder, last]
-        return tuple(shape for pair in zip(weights, ((n,) for n in outs), strict=True) for shape in pair)
+class Layer(NamedTuple):
+    weight: tuple[int, ...]
+    bias: int
+    inputs: int  # that a number of its output is made of, as torch counts them for its first weights
 
     @property
     def size(self) -> int:
-        return sum(torch.Size(shape).numel() for shape in self.shapes)
+        return torch.Size(self.weight).numel() + self.bias
 
-    def begun(self, seed: int) -> Trained:
+
+class AutoEncoder(NamedTuple):
+    """What it looks like: one encoder, and a decoder for each who is to be told apart."""
+
+    channels: int = 4  # of the code, which has a place for every 16 entries
+    decoders: int = 1
+    beside: bool = False  # whether a decoder's last layer sees, beside what it decodes, what is known of the entries
+
+    @property
+    def encoder(self) -> tuple[Layer, ...]:
+        halving = [Layer((out, into, 3), out, 3 * into) for into, out in pairwise(DOWN)]
+        return *halving, Layer((self.channels, DOWN[-1], 1), self.channels, DOWN[-1])
+
+    @property
+    def decoder(self) -> tuple[Layer, ...]:
+        doubling = [Layer((into, out, 3), out, 3 * out) for into, out in pairwise((self.channels, *UP))]
+        last = UP[-1] + self.beside
+        return *doubling, Layer((1, last, 1), 1, last)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Of the encoder's weights, and of each decoder's: they follow one another."""
+        return [sum(layer.size for layer in part) for part in (self.encoder, *[self.decoder] * self.decoders)]
+
+    def code_shape(self, length: int) -> tuple[int, int]:
+        return self.channels, -(-length // PLACE)
+
+    def begun(self, seed: int, device: torch.device) -> Trained:
         """As torch's own layers begin: uniform, by the number of inputs; the same on every rank."""
         draw = torch.Generator().manual_seed(seed)
-        pieces = []
-        for weight, bias in zip(self.shapes[::2], self.shapes[1::2], strict=True):
-            transposed = bias[0] != weight[0]
-            inputs = (weight[1] if not transposed else weight[1]) * weight[2]
-            bound = inputs**-0.5
-            pieces += [
-                torch.empty(torch.Size(s).numel()).uniform_(-bound, bound, generator=draw) for s in (weight, bias)
-            ]
-        flat = torch.cat(pieces)
+        layers = [*self.encoder, *self.decoder * self.decoders]
+        flat = torch.cat([(2 * torch.rand(x.size, generator=draw) - 1) * x.inputs**-0.5 for x in layers]).to(device)
         return Trained(flat, torch.zeros_like(flat), torch.zeros_like(flat), 0)
 
-    def _layers(self, weights: Tensor) -> list[tuple[Tensor, Tensor]]:
-        split = torch.split(weights, [torch.Size(shape).numel() for shape in self.shapes])
-        parts = [piece.view(shape) for piece, shape in zip(split, self.shapes, strict=True)]
-        return list(zip(parts[::2], parts[1::2], strict=True))
-
-    def encode(self, weights: Tensor, x: Tensor) -> Tensor:
-        """The codes of rows of any length: [rows, code, length / 16]."""
-        layers = self._layers(weights)[: len(CHANNELS)]
-        x = F.pad(x, (0, -x.shape[-1] % STRIDE)).unsqueeze(1)
-        for weight, bias in layers[:-1]:
-            x = F.leaky_relu(F.conv1d(x, weight, bias, stride=2, padding=1), SLOPE)
-        weight, bias = layers[-1]
+    def encode(self, weights: Tensor, rows: Tensor) -> Tensor:
+        """The codes of rows [rows, length]: [rows, channels, places]."""
+        *halving, (weight, bias) = _cut(weights[: self.sizes[0]], self.encoder)
+        x = F.pad(rows, (0, -rows.shape[-1] % PLACE)).unsqueeze(1)
+        for kernel, offset in halving:
+            x = F.leaky_relu(F.conv1d(x, kernel, offset, stride=2, padding=1), SLOPE)
         return F.conv1d(x, weight, bias)
 
-    def decode(self, weights: Tensor, code: Tensor, length: int, beside: Tensor | None = None) -> Tensor:
-        """The rows that codes stand for."""
-        *layers, last = self._layers(weights)[len(CHANNELS) :]
-        x = code
-        for weight, bias in layers:
-            x = F.leaky_relu(F.conv_transpose1d(x, weight, bias, stride=2, padding=1, output_padding=1), SLOPE)
+    def decode(
+        self, weights: Tensor, code: Tensor, length: int, which: int = 0, beside: Tensor | None = None
+    ) -> Tensor:
+        """The row of so many entries that a code [channels, places] stands for, as one of the decoders has it."""
+        own = torch.split(weights, self.sizes)[1 + which]
+        *doubling, (weight, bias) = _cut(own, self.decoder)
+        x = code.unsqueeze(0)
+        for kernel, offset in doubling:
+            x = F.leaky_relu(F.conv_transpose1d(x, kernel, offset, stride=2, padding=1, output_padding=1), SLOPE)
         x = x[..., :length]
         if beside is not None:
-            x = torch.cat([x, beside.unsqueeze(1)], 1)
-        return F.conv1d(x, *last).squeeze(1)
+            x = torch.cat([x, beside.view(1, 1, -1)], 1)
+        return F.conv1d(x, weight, bias).view(-1)
 
 
-def learned(trained: Trained, gradient: Tensor, rate: float) -> Trained:
-    """A step of Adam."""
-    first, second = BETAS
+def _cut(weights: Tensor, layers: tuple[Layer, ...]) -> list[tuple[Tensor, Tensor]]:
+    """Weight and bias of each layer."""
+    pieces = torch.split(weights, [layer.size for layer in layers])
+    return [
+        (piece[: -layer.bias].view(layer.weight), piece[-layer.bias :])
+        for piece, layer in zip(pieces, layers, strict=True)
+    ]
+
+
+def stepped(trained: Trained, gradient: Tensor, optimizer: str, rate: float) -> Trained:
+    """What comes of a step, of Adam or of plain gradient descent."""
     steps = trained.steps + 1
+    if optimizer == "sgd":
+        return trained._replace(weights=trained.weights - rate * gradient, steps=steps)
+    first, second = BETAS
     mean = trained.mean.lerp(gradient, 1 - first)
     square = torch.addcmul(trained.square * second, gradient, gradient, value=1 - second)
     size = (square / (1 - second**steps)).sqrt_().add_(EPSILON)

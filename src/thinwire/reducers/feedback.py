@@ -6,6 +6,7 @@ from torch import Tensor
 
 from ..core import Codec, Conversation, Parameter, Reducer
 from ..lazy import Rest, left_after
+from ..outcome import Learning
 from ..precision import working
 from ..states import Spare
 from .average import Average, as_reducer
@@ -53,6 +54,13 @@ class Feedback(Reducer):
             state.residual.added_to(x, self.decay, total)
             reply, next_inner = yield from inner.reduce(total, state.inner)
         return reply, FeedbackState(left_after(total, reply.sent), next_inner, Spare(before))
+
+    def joined(self, sizes: tuple[int, ...]) -> Reducer | None:
+        inner = as_reducer(self.inner).joined(sizes)
+        return None if inner is None else replace(self, inner=inner)
+
+    def learning(self, state: FeedbackState) -> Learning | None:
+        return as_reducer(self.inner).learning(state.inner)
 
     def unsaid(self, state: FeedbackState) -> Rest:
         return state.residual

@@ -1,6 +1,6 @@
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import inf, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,9 +9,11 @@ from ..codecs import Cast, Chain, TopK
 from ..codecs.sparse import check_ratio
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
 from ..lazy import Lazy, Rest, dense, left_after, zero_where
+from ..outcome import Learning
 from ..precision import working
 from ..states import Spare
 from .average import STRIDE, Average
+from .server import loses_nothing
 
 RAMP = (0.25, 0.0625, 0.015625, 0.004)  # the paper's, of all entries; those that are not above the ratio are left out
 
@@ -21,6 +23,7 @@ class MomentumState(NamedTuple):
     seed: int
     velocity: Tensor
     unsent: Tensor  # velocities, summed
+    inner: Any  # of what says them
     applied: Tensor | None  # the mean of what all sent in the last step; the same on all ranks
     spare_velocity: Spare
     spare_unsent: Spare
@@ -40,6 +43,7 @@ class Momentum(Reducer):
     ramp_steps: int = 0  # over which the ratio falls to its final one; higher: more is sent at the start
     values: Codec = Cast("float16")  # what the largest entries are said through
     ranks: int | None = None  # that the clip is for; None: as many as there are
+    by: Reducer | None = None  # what says the sums, in place of ratio, ramp_steps and values
 
     def __post_init__(self) -> None:
         check_ratio("Momentum", self.ratio)
@@ -59,15 +63,24 @@ class Momentum(Reducer):
             raise ValueError(f"Momentum clips for 1 rank or more, not {self.ranks!r}")
         if self.ranks is not None and self.clip is None:
             raise ValueError(f"{self.ranks!r} ranks make no difference to Momentum without a clip")
+        if self.by is not None and not isinstance(self.by, Reducer):
+            raise ValueError(f"Momentum's sums are said by a reducer, not {self.by!r}")
+        fixed = [f for f in fields(self) if f.name in ("ratio", "ramp_steps", "values")]
+        for f in fixed if self.by is not None else ():
+            if getattr(self, f.name) != f.default:
+                raise ValueError(f"{f.name}={getattr(self, f.name)!r} makes no difference to what {self.by!r} says")
 
     @property
     def shaped(self) -> bool:
         return True  # each layer has entries of a size of its own
 
     def suited(self, parameter: Parameter) -> Reducer:
-        if parameter.like.ndim < 2:
+        by = self.by.suited(parameter) if self.by else None
+        if by is None and parameter.like.ndim < 2:
             return Average()
-        return self if self.clip is None else replace(self, ranks=self.ranks or parameter.ranks)
+        if by is not None and loses_nothing(by):
+            return by
+        return replace(self, by=by, ranks=None if self.clip is None else self.ranks or len(parameter.ranks))
 
     def codec(self, step: int) -> Codec:
         """What is said through in a step: the ramp has stages of equal length."""
@@ -78,15 +91,21 @@ class Momentum(Reducer):
 
     def init(self, like: Tensor, seed: int) -> MomentumState:
         velocity = torch.zeros(like.shape, dtype=working(like.dtype), device=like.device)
+        inner = None if self.by is None else self.by.init(velocity, seed)
         applied = torch.zeros_like(velocity) if self.taken_back else None
-        return MomentumState(0, seed, velocity, torch.zeros_like(velocity), applied, Spare(), Spare())
+        return MomentumState(0, seed, velocity, torch.zeros_like(velocity), inner, applied, Spare(), Spare())
 
     def reduce(self, x: Tensor, state: MomentumState) -> Conversation:
         velocity, unsent = state.spare_velocity.like(state.velocity), state.spare_unsent.like(state.unsent)
         torch.mul(state.velocity, self.momentum, out=velocity).add_(x if self.clip is None else self._clipped(x))
-        codec = self.codec(state.step)
-        said = codec.pick(velocity, Rest(state.unsent), 1.0, unsent)
-        reply: Reply[Tensor | Lazy] = yield Message(said, codec, state.seed, lazy=True)
+        reply: Reply[Tensor | Lazy]
+        if self.by is None:
+            codec, inner = self.codec(state.step), None
+            said = codec.pick(velocity, Rest(state.unsent), 1.0, unsent)
+            reply = yield Message(said, codec, state.seed, lazy=True)
+        else:
+            torch.add(velocity, state.unsent, out=unsent)
+            reply, inner = yield from self.by.reduce(unsent, state.inner)
         zero_where(velocity, reply.sent)
         left = left_after(unsent, reply.sent).dense()
         reduced, applied = reply.reduced, state.applied
@@ -98,6 +117,7 @@ class Momentum(Reducer):
             state.seed + STRIDE,
             velocity,
             left,
+            inner,
             applied,
             Spare(state.velocity),
             Spare(state.unsent),
@@ -111,6 +131,13 @@ class Momentum(Reducer):
     @property
     def _stages(self) -> tuple[float, ...]:
         return tuple(ratio for ratio in RAMP if ratio > self.ratio)
+
+    def joined(self, sizes: tuple[int, ...]) -> Reducer | None:
+        by = None if self.by is None else self.by.joined(sizes)
+        return None if by is None else replace(self, by=by)
+
+    def learning(self, state: MomentumState) -> Learning | None:
+        return None if self.by is None else self.by.learning(state.inner)
 
     def unsaid(self, state: MomentumState) -> Tensor:
         return state.unsent

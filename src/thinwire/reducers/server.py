@@ -1,3 +1,4 @@
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,6 +9,7 @@ from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
 from ..described import Described, parts_of
 from ..lazy import Rest
+from ..outcome import Learning
 from ..precision import working
 from .average import STRIDE, Average, as_reducer
 from .power_iteration import PowerIteration
@@ -47,7 +49,7 @@ class Server(Reducer):
         return as_reducer(self.up).shaped
 
     def suited(self, parameter: Parameter) -> Reducer:
-        up = as_reducer(self.up).suited(parameter)
+        up = as_reducer(self.up).suited(parameter._replace(server=self.at))
         if up == as_reducer(self.up):
             return self
         if not isinstance(up, Average):
@@ -78,13 +80,26 @@ class Server(Reducer):
         try:
             message = next(conversation)
             while True:
-                heard = yield message._replace(target=self.at)
-                down = message.codec if message.codec.linear else self.down
-                answer = yield message._replace(tensor=heard.reduced, codec=down, source=self.at)
-                message = conversation.send(Reply(answer.reduced, heard.sent))
+                message = conversation.send((yield from self._by_way(message)))
         except StopIteration as end:
             outcome: tuple[Reply[Any], Any] = end.value
             return outcome
+
+    def _by_way(self, message: Message) -> Generator[Message, Reply[Any], Reply[Any]]:
+        if message.target is not None or message.source == self.at:  # to the server alone, or from it
+            return (yield message)
+        heard = yield message._replace(target=self.at)
+        if message.source is None:  # the answer is the sum of what all said
+            message = message._replace(codec=message.codec if message.codec.linear else self.down)
+        answer = yield message._replace(tensor=heard.reduced, source=self.at)
+        return Reply(answer.reduced, heard.sent)
+
+    def joined(self, sizes: tuple[int, ...]) -> Reducer | None:
+        up = as_reducer(self.up).joined(sizes)
+        return None if up is None else replace(self, up=up)
+
+    def learning(self, state: Any) -> Learning | None:
+        return self.up.learning(state) if isinstance(self.up, Reducer) else None
 
     def unsaid(self, state: Any) -> Tensor | Rest | None:
         return self.up.unsaid(state) if isinstance(self.up, Reducer) else state.residual

@@ -53,7 +53,8 @@ class Unit(NamedTuple):
 def units_of(replica: Replica, reducer: Codec | Reducer, fuse_below: int) -> tuple[Unit, ...]:
     """What to talk about, in an order that depends on the model alone."""
     groups: dict[Any, list[str]] = defaultdict(list)
-    trainers = replica.size - len(servers_apart(as_reducer(reducer)))
+    apart = servers_apart(as_reducer(reducer))
+    trainers = tuple(rank for rank in range(replica.size) if rank not in apart)
     ends = _ends(replica)
     for name, p in replica.parameters.items():
         parameter = Parameter(name, replica.kinds[name], outline(p), trainers, ends.get(name, ""))
@@ -61,14 +62,15 @@ def units_of(replica: Replica, reducer: Codec | Reducer, fuse_below: int) -> tup
         joint = suited.joined((p.numel(),)) is not None
         alone = not joint and (suited.shaped or p.numel() >= fuse_below)
         groups[suited, p.dtype, p.device, name if alone else None].append(name)
-    made = []
+    units = []
     for seed, ((suited, *_), names) in enumerate(groups.items()):
         sizes = tuple(replica.parameters[name].numel() for name in names)
-        made.append(Unit(tuple(names), suited.joined(sizes) or suited, seed))
-    return tuple(made)
+        units.append(Unit(tuple(names), suited.joined(sizes) or suited, seed))
+    return tuple(units)
 
 
 def _ends(replica: Replica) -> dict[str, str]:
+    """The model's first matrix and its last, in the order in which it has them."""
     matrices = [name for name, p in replica.parameters.items() if p.dim() > 1]
     return {matrices[0]: "first", matrices[-1]: "last"} if len(matrices) > 1 else {}
 

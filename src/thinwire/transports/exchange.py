@@ -215,8 +215,8 @@ def _check(envelope: Envelope, rank: int, size: int) -> None:
     for what, named in (("source", message.source), ("target", message.target)):
         if named is not None and not EACH <= named < size:
             raise ValueError(f"a message names rank {named} as its {what}, but there are only {size} ranks")
-    if message.source is not None and message.target is not None:
-        raise ValueError("a message has a source or a target, not both")
+    if message.source is not None and message.target == EACH:
+        raise ValueError("shards are of a sum over all, so a message with shards as its target has no source")
 
 
 def _all_joined(outgoing: dict[int, list[Tensor]]) -> dict[int, Tensor]:

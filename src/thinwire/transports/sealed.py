@@ -70,20 +70,21 @@ class Sealed:
         source, target = self.message.source, self.message.target
         if not self.hears:
             return Reply(self._zeros(self.like), sent)
-        if target is not None:  # a sum that only this rank hears
-            own = self._decode(self.mine[self.rank if target == EACH else 0]) if self.speaks else None
-            return Reply(self._weighted(own), sent)
-        if not self.shareable:
-            return Reply(self._weighted(sent if self.speaks else None), sent)
+        if target == EACH:  # a sum of shards that only this rank hears
+            return Reply(self._weighted(self._decode(self.mine[self.rank]) if self.speaks else None), sent)
+        if target is not None or not self.shareable:
+            return Reply(self._heard(source, sent), sent)
         key = ("sealed", self.index)
         if key not in shared:
-            if source is None:
-                shared[key] = self._weighted(sent if self.speaks else None)
-            elif source == EACH:
-                shared[key] = torch.stack([dense(x) for x in self._all(sent)])
-            else:
-                shared[key] = sent if self.speaks else self._decode(self.heard[source])
+            shared[key] = self._heard(source, sent)
         return Reply(shared[key], sent)
+
+    def _heard(self, source: int | None, sent: Tensor | Lazy) -> Tensor | Lazy:
+        if source is None:
+            return self._weighted(sent if self.speaks else None)
+        if source == EACH:
+            return torch.stack([dense(x) for x in self._all(sent)])
+        return sent if self.speaks else self._decode(self.heard[source])
 
     def _all(self, own: Tensor | Lazy | None) -> Iterator[Tensor | Lazy]:
         """What every rank that is weighed said, in the order of the ranks, decoded as it is asked for."""

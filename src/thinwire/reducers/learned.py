@@ -1,0 +1,131 @@
+"""What LGC's two forms share: a code that is learned, looked at now and then, and learned anew if it does not do."""
+
+from abc import abstractmethod
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..codecs import Identity
+from ..core import EACH, Codec, Conversation, Message, Reducer, Reply
+from ..outcome import Learning
+from .auto_encoder import OPTIMIZERS, AutoEncoder, Trained, stepped
+
+FORGETS = 0.1  # of the mean error while it learns, a step
+
+
+class LearnedState(NamedTuple):
+    step: int
+    seed: int
+    trained: Trained
+    until: int  # the step before which it learns
+    error: float  # of the mean of all values, of its norm: when it was last looked at; in learning, a running mean
+    relearned: int
+
+
+@dataclass(frozen=True, repr=False)
+class Learned(Reducer):
+    """Values as codes of an auto-encoder, which learns from those of all ranks while these still say them all."""
+
+    learning_steps: int = 300  # before codes are said, and again when they are off; higher: closer codes, later
+    channels: int = 4  # of the code, one number for every 16 values each; higher: closer, more is sent
+    codec: Codec = Identity()  # what codes are said through; it is learned with that in view
+    feedback: str = "none"  # what is kept of the code's error for later
+    optimizer: str = "adam"  # of the auto-encoder, or "sgd"
+    rate: float = 1e-3  # of its learning
+    check_every: int = 50  # steps between looks at its error, in which all say their values; higher: less is sent
+    bound: float = 0.5  # of the error; above, it learns anew
+
+    FEEDBACKS: ClassVar[tuple[str, ...]] = ("none", "mean")
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        for field, least in (("learning_steps", 1), ("channels", 1), ("check_every", 2)):
+            value = getattr(self, field)
+            if not (isinstance(value, int) and value >= least):
+                raise ValueError(f"{name} takes a {field} of {least} or more, not {value!r}")
+        if not isinstance(self.codec, Codec):
+            raise ValueError(f"{name} says codes through a codec, not {self.codec!r}")
+        for field, choices in (("feedback", self.FEEDBACKS), ("optimizer", OPTIMIZERS)):
+            if getattr(self, field) not in choices:
+                known = ", ".join(map(repr, choices))
+                raise ValueError(f"{name} takes a {field} of {known}, not {getattr(self, field)!r}")
+        if not self.rate > 0:
+            raise ValueError(f"{name} learns at a rate above 0, not {self.rate!r}")
+        if not 0 < self.bound < 1:
+            raise ValueError(f"{name} takes a bound of the error above 0 and below 1, not {self.bound!r}")
+
+    @property
+    @abstractmethod
+    def network(self) -> AutoEncoder: ...
+
+    @abstractmethod
+    def decoded(self, weights: Tensor, rows: Tensor, state: LearnedState) -> tuple[Tensor, Tensor]:
+        """What would come of the codes of all ranks' values, and the loss to learn from."""
+
+    @abstractmethod
+    def coded(self, x: Tensor, state: LearnedState) -> Conversation:
+        """Say codes."""
+
+    def init(self, like: Tensor, seed: int) -> LearnedState:
+        return LearnedState(0, seed, self.network.begun(seed, like.device), self.learning_steps, 1.0, 0)
+
+    def is_learning(self, state: LearnedState) -> bool:
+        return state.step < state.until
+
+    def says_all(self, state: LearnedState) -> bool:
+        """Whether this is a step in which all say their values, to learn from them or to look at the error."""
+        return self.is_learning(state) or (state.step - state.until + 1) % self.check_every == 0
+
+    def learning(self, state: LearnedState) -> Learning:
+        return Learning(state.error, state.relearned, self.is_learning(state))
+
+    def looked(self, rows: Tensor, state: LearnedState) -> tuple[float, Trained]:
+        """The error for these values, and the auto-encoder, after a step if it is learning."""
+        rows, trained, learns = rows.float(), state.trained, self.is_learning(state)
+        mean = rows.mean(0)
+        with torch.set_grad_enabled(learns):
+            weights = trained.weights.clone().requires_grad_(learns)
+            decoded, loss = self.decoded(weights, rows, state)
+        off = float((decoded.detach() - mean).norm() / mean.norm().clamp_min(torch.finfo(mean.dtype).tiny))
+        if not learns:
+            return off, trained
+        (gradient,) = torch.autograd.grad(loss, weights)
+        return state.error + FORGETS * (off - state.error), stepped(trained, gradient, self.optimizer, self.rate)
+
+    def after(self, state: LearnedState, error: float, trained: Trained) -> LearnedState:
+        """The state after a step in which the error was looked at."""
+        step, until, relearned = state.step + 1, state.until, state.relearned
+        if step >= until and not error <= self.bound:
+            until, relearned = step + self.learning_steps, relearned + 1
+        return LearnedState(step, state.seed, trained, until, error, relearned)
+
+    def taught(
+        self, x: Tensor, state: LearnedState, teacher: int, ranks: tuple[int, ...], sizes: int | None = None
+    ) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
+        """One rank hears all values, learns, and tells the others the mean and, at the end, so many of its weights."""
+        heard = yield Message(x, Identity(), state.seed, source=EACH, target=teacher)
+        said, trained = x.new_zeros(len(x) + 1), state.trained
+        if heard.reduced.ndim > x.ndim:  # as only the teacher hears it
+            rows = heard.reduced[list(ranks)]
+            error, trained = self.looked(rows, state)
+            said = torch.cat([rows.mean(0), x.new_tensor([error])])
+        told = yield Message(said, Identity(), state.seed, source=teacher)
+        next_state = self.after(state, float(told.reduced[-1]), trained)
+        if self.is_learning(state) and not self.is_learning(next_state):
+            weights = trained.weights
+            count = len(weights) if sizes is None else sizes
+            answer = yield Message(weights[:count], Identity(), state.seed, source=teacher)
+            if heard.reduced.ndim == x.ndim:
+                known = torch.cat([answer.reduced, weights[count:]])
+                next_state = next_state._replace(trained=trained._replace(weights=known))
+        return told.reduced[:-1], next_state
+
+    def as_said(self, code: Tensor, seed: int) -> Tensor:
+        """A code as it is heard; gradients go through as if the codec did nothing."""
+        if self.codec == Identity():
+            return code
+        (heard, *_) = self.codec.decode(self.codec.encode((code.detach(),), seed), seed)
+        return code + (heard - code.detach())

@@ -1,0 +1,90 @@
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..codecs import Cast, TopK
+from ..codecs.sparse import check_ratio
+from ..core import EACH, Codec, Conversation, Message, Parameter, Reducer, Reply
+from .auto_encoder import AutoEncoder
+from .average import STRIDE
+from .learned import Learned, LearnedState
+from .led import Followed
+from .serving import check_codec
+
+
+@dataclass(frozen=True, repr=False)
+class LGCServer(Learned, Followed):
+    """Learned Gradient Compression by way of a server: the leader's code stands for all, each adds where it is large.
+
+    The server has a decoder for each rank, and answers with the mean of what they make of it.
+    """
+
+    innovation: float = 0.01  # of the values, the largest: what each rank says of its own; higher: more is sent
+    similarity: float = 0.5  # of the loss, that codes of different ranks are alike; the rest is for what is decoded
+    down: Codec = Cast("float16")  # from the server to the ranks, for the mean
+    ranks: tuple[int, ...] = (0,)  # set for a model
+    at: int = 0  # the rank that serves; set for a model
+    hold: int = 1  # steps for which a rank leads; set for a model
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_ratio("LGCServer", self.innovation)
+        check_codec("LGCServer", "down", self.down)
+        if not 0 <= self.similarity < 1:
+            raise ValueError(f"LGCServer takes a similarity of 0 or more and below 1, not {self.similarity!r}")
+
+    @property
+    def network(self) -> AutoEncoder:
+        return AutoEncoder(self.channels, decoders=len(self.ranks), beside=True)
+
+    def suited(self, parameter: Parameter) -> Reducer:
+        if parameter.server is None:
+            raise ValueError(f"{self!r} goes by way of a server, and there is none: say Server(..., ...) around it")
+        return replace(self, ranks=parameter.ranks, at=parameter.server)
+
+    def following(self, hold: int) -> Reducer:
+        return replace(self, hold=hold)
+
+    def reduce(self, x: Tensor, state: LearnedState) -> Conversation:
+        next_state: Any
+        if not self.says_all(state):
+            reply, next_state = yield from self.coded(x, state)
+        else:
+            encoder = self.network.sizes[0]
+            mean, next_state = yield from self.taught(x, state, self.at, self.ranks, encoder)
+            reply = Reply(mean, x)
+        return reply, next_state._replace(seed=state.seed + STRIDE)
+
+    def coded(self, x: Tensor, state: LearnedState) -> Conversation:
+        weights, network = state.trained.weights, self.network
+        code = network.encode(weights, x.float().unsqueeze(0))[0]
+        common = yield Message(code, self.codec, state.seed, source=self.ranks[self._leads(state)], target=self.at)
+        own = yield Message(x, TopK(self.innovation), state.seed, source=EACH, target=self.at)
+        mean = torch.zeros_like(x)
+        if own.reduced.ndim > x.ndim:  # as only the server hears it
+            rows = self._restored(weights, common.reduced, own.reduced[list(self.ranks)].float())
+            mean = rows.mean(0).to(x.dtype)
+        answer = yield Message(mean, self.down, state.seed, source=self.at)
+        return Reply(answer.reduced, x if self.feedback == "none" else answer.reduced), state._replace(
+            step=state.step + 1
+        )
+
+    def decoded(self, weights: Tensor, rows: Tensor, state: LearnedState) -> tuple[Tensor, Tensor]:
+        codes = self.network.encode(weights, rows)
+        common = self.as_said(codes[self._leads(state)], state.seed)
+        own = torch.stack([TopK(self.innovation).keep(row).dense() for row in rows])
+        restored = self._restored(weights, common, own)
+        reconstruction = (restored - rows).square().mean(1).sum()
+        apart = (codes.unsqueeze(0) - codes.unsqueeze(1)).square().mean((2, 3)).sum()
+        return restored.mean(0), (1 - self.similarity) * reconstruction + self.similarity * apart
+
+    def _restored(self, weights: Tensor, code: Tensor, own: Tensor) -> Tensor:
+        """What each rank's decoder makes of the common code, with what that rank said itself in its place."""
+        rows = [self.network.decode(weights, code, own.shape[1], k, row) for k, row in enumerate(own)]
+        return torch.where(own != 0, own, torch.stack(rows))
+
+    def _leads(self, state: LearnedState) -> int:
+        """Which of the ranks does."""
+        return state.step // self.hold % len(self.ranks)
