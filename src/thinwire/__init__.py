@@ -11,6 +11,7 @@ from .codecs import (
     Marks,
     MiniFloat,
     Nonzero,
+    Places,
     Quantize,
     RandomK,
     Sign,
@@ -38,14 +39,18 @@ from .low_rank import Thin, load_low_rank, merged
 from .methods import gathered, served, settled, sharded, strategy_of
 from .nonfinite import NonFiniteError
 from .notation import NotationError, parse
+from .outcome import Learning
 from .preparing import prepared
 from .reducers import (
+    LGC,
     AdaComp,
     After,
     Average,
     Choose,
     Difference,
     Feedback,
+    Led,
+    LGCServer,
     Matched,
     Momentum,
     PowerIteration,
@@ -98,6 +103,7 @@ from .version import __version__
 
 __all__ = [
     "EACH",
+    "LGC",
     "ABTraining",
     "AdaComp",
     "After",
@@ -129,10 +135,13 @@ __all__ = [
     "Hypercube",
     "Identity",
     "Independent",
+    "LGCServer",
     "Laplace",
     "Layer",
     "Lazy",
     "Leader",
+    "Learning",
+    "Led",
     "LocalSteps",
     "LockStepError",
     "Marks",
@@ -152,6 +161,7 @@ __all__ = [
     "PayloadError",
     "PeerLostError",
     "Peers",
+    "Places",
     "PowerIteration",
     "PowerSGD",
     "Push",

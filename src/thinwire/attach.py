@@ -18,7 +18,7 @@ from .hooks import Buckets, Updates, is_attached
 from .methods import notation_of, strategy_of
 from .nonfinite import check_on_nonfinite
 from .preparing import prepared
-from .reducers import Choose, Momentum, PowerIteration, PowerSGD, Server, as_reducer, loses_nothing, servers_apart
+from .reducers import LGC, Choose, Momentum, PowerIteration, PowerSGD, Server, as_reducer, loses_nothing, servers_apart
 from .replica import parameters_of, replica_of
 from .session import Session
 from .strategies import ABTraining, DataParallel, Independent, Neighbours, check_placed
@@ -187,11 +187,11 @@ def _raise_everywhere(transport: Collectives, problem: ValueError | None) -> Non
 
 
 def _warn_of_unlike_machines(transport: Collectives, strategy: Strategy) -> None:
-    """Low-rank methods factorise on every rank, and arithmetic that differs in the last bit makes replicas drift."""
+    """Some methods factorise, or decode, on every rank: arithmetic that differs in a last bit makes replicas drift."""
     here = f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
     machines = [told.decode() for told in transport.gather(here.encode())]
-    low_rank = any(isinstance(part, PowerIteration | PowerSGD | ABTraining) for part in parts_of(strategy))
-    if low_rank and len(set(machines)) > 1:
+    on_all = any(isinstance(part, LGC | PowerIteration | PowerSGD | ABTraining) for part in parts_of(strategy))
+    if on_all and len(set(machines)) > 1:
         warnings.warn(
             f"the ranks do not compute alike, so their replicas may drift apart: {'; '.join(sorted(set(machines)))}",
             stacklevel=3,

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from .averaging import averaged, centred, exported, led, refresh_batchnorm, whole
 from .low_rank import Thin
 from .methods import notation_of
+from .outcome import Learning
 from .reducers import servers_apart
 from .session import Session
 from .strategies import Independent, Layer
@@ -97,6 +98,10 @@ class Handle:
     def layers(self) -> dict[str, Layer]:
         """What this rank has said of each layer so far, and how much it has not. Computed when asked for."""
         return self._session.layers()
+
+    def learning(self) -> dict[str, Learning]:
+        """How far off learned codes are, and whether they are being learned, for methods that learn."""
+        return self._session.learning()
 
     def state_dict(self) -> dict[str, Any]:
         """What this rank remembers, as plain tensors and numbers. Each rank saves its own."""

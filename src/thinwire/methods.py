@@ -9,11 +9,14 @@ from .coding import GenNorm, Huffman
 from .core import Codec, Reducer, Strategy
 from .notation import parse, vocabulary
 from .reducers import (
+    LGC,
     AdaComp,
+    After,
     Average,
     Choose,
     Difference,
     Feedback,
+    Led,
     Matched,
     Momentum,
     PowerIteration,
@@ -93,6 +96,21 @@ METHODS: dict[str, Method] = {
             "dgc",
             Momentum(ramp_steps=500),
             "The largest 0.1 % of summed-up momentum: DGC. For SGD with momentum 0.9 on the thinnest links, few ranks.",
+        ),
+        Method(
+            "lgc",
+            After(200, Momentum(by=Led(values=LGC(), order="value"))),
+            "Values at a leader's largest 0.1 %, as learned codes: LGC. For study: led says the same in fewer bytes.",
+        ),
+        Method(
+            "lgc-ps",
+            forms.served(After(200, Momentum(by=Led(values=LGC(), order="value")))),
+            "As lgc, by way of a server at rank 0: one rank's code stands for all. For study, too.",
+        ),
+        Method(
+            "led",
+            After(200, Momentum(by=Led(values=Sharded(Quantize(4), Quantize(4))))),
+            "Values at a leader's largest 0.1 % in 4 bits, flat as ranks are added. For SGD with momentum 0.9.",
         ),
         Method(
             "gennorm",

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from .core import Replica, Strategy, Talk
+from .guard import Guard, learning
 from .low_rank import Thin
 from .nonfinite import NonFiniteError, problem_of
-from .outcome import Lost
+from .outcome import Learning, Lost
 from .reducers import servers_apart
 from .strategies import (
     Consensus,
@@ -41,6 +42,7 @@ class Rehearsal:
         self.meters: list[Meter] = self.sender.meters
         self._dense_bytes = sum(p.nbytes for p in replicas[0].parameters.values())
         self._under_way: tuple[list[Any], Simulated] | None = None
+        self._guard = Guard(strategy, replicas[0], self.states[0])
 
     @torch.no_grad()
     def before_update(self, losses: Sequence[float] | None = None) -> None:
@@ -61,6 +63,7 @@ class Rehearsal:
         self._hold([self.strategy.after_update(r, s) for r, s in self._ranks()])
         for meter in self.meters:
             meter.steps += 1
+        self._guard.end_step(self.strategy, self.replicas[0], self.states[0], *self.meters)
         self.replicas = [replica._replace(loss=None) for replica in self.replicas]
         strategy, steps = self.strategy, self.meters[0].steps
         if isinstance(strategy, Overlapping):
@@ -124,6 +127,10 @@ class Rehearsal:
         """What those layers of a rank's model are that are factored at times."""
         workshop = self.replicas[rank].workshop
         return {} if workshop is None else workshop.factored()
+
+    def learning(self) -> dict[str, Learning]:
+        """How far off learned codes are, and whether they are being learned, for methods that learn."""
+        return learning(self.strategy, self.replicas[0], self.states[0])
 
     def layers(self, rank: int = 0) -> dict[str, Layer]:
         """What a rank has said of each layer, and how much it has not."""

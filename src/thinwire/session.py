@@ -12,10 +12,11 @@ from torch import Tensor
 from . import checkpoints
 from .agreement import agree
 from .core import Replica, Strategy, Talk
+from .guard import Guard, learning
 from .lazy import is_finite
 from .methods import notation_of
 from .nonfinite import ADVICE, NonFiniteError, names_here, problem_of
-from .outcome import Lost, Outcome
+from .outcome import Learning, Lost, Outcome
 from .savings import Savings
 from .states import plain, restored
 from .strategies import (
@@ -58,6 +59,7 @@ class Session:
         self.talks = Talks(transport, on_peer_loss, self._go_on if isinstance(strategy, Neighbours) else None)
         self._under_way: Future[Any] | None = None
         self._savings = Savings(strategy, replica, self.meter)
+        self._guard = Guard(strategy, replica, self.state)
 
     def begin_step(self) -> None:
         """Remember what there is to go back to."""
@@ -162,12 +164,17 @@ class Session:
         self.meter.steps += 1
         self.replica = self.replica._replace(loss=None)
         self._savings.end_step(self.strategy, self.transport.size)
+        self._guard.end_step(self.strategy, self.replica, self.state, self.meter)
 
     def layers(self) -> dict[str, Layer]:
         self.worker.wait()
         if not isinstance(self.strategy, DataParallel | Independent):
             return {}
         return self.strategy.layers(self.replica, self.state, self.meter.dense_bytes, self.meter.said)
+
+    def learning(self) -> dict[str, Learning]:
+        self.worker.wait()
+        return learning(self.strategy, self.replica, self.state)
 
     def state_dict(self) -> dict[str, Any]:
         self.worker.wait()

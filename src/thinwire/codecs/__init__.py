@@ -8,6 +8,7 @@ from .identity import Identity
 from .marks import Marks
 from .mini_float import MiniFloat
 from .nonzero import Nonzero
+from .places import Places
 from .quantize import Quantize
 from .random_k import RandomK
 from .sign import Sign
@@ -23,6 +24,7 @@ __all__ = [
     "Marks",
     "MiniFloat",
     "Nonzero",
+    "Places",
     "Quantize",
     "RandomK",
     "Sign",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from inspect import signature
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -105,6 +106,7 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
             learner.update()
             record.step(loss, handle.meter, clock.read())
             record.phases.note(step, handle.factored())
+            record.codes.note(step, handle.learning(), [handle.meter.said], replica.parameters)
             if record.is_due():
                 dist.barrier()  # the clock goes on until the last rank has made the step
                 clock.stop()
@@ -138,6 +140,7 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
         handle.detach()
     counted = {"meter": handle.meter.as_dict(prefix=""), "said": handle.meter.said, "wire": carried}
     mine = counted | {"links": links_of(rank, handle.meter), "compute": compute, "total": record.seconds[-1]}
+    mine |= {"coded": record.codes.payload}
     everyone: list[dict[str, Any]] = [{} for _ in range(plan.ranks)]
     dist.all_gather_object(everyone, mine)
     losses = torch.stack(record.losses).double()  # whose sum is the same in whatever order ranks are added
@@ -158,6 +161,7 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
         links=busiest["links"],
         groups=grouped(handle.groups, [{int(r): n for r, n in one["links"]["sent"].items()} for one in everyone]),
         carried=[one["meter"]["link_bytes"] for one in everyone],
+        learned=record.codes.told(fmean(one["coded"] for one in trainers)),
         warned=warned,
     )
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import thinwire
 from thinwire.lab import machine
+from thinwire.lab.codes import Codes
 from thinwire.lab.layers import Layers
 from thinwire.lab.learner import Learner, Task
 from thinwire.lab.links import Link
@@ -56,7 +57,7 @@ class Record:
         self.link: list[int] = []
         self.seconds: list[float] = []
         self.evaluations: list[dict[str, float]] = []
-        self.layers, self.phases = Layers(), Phases()
+        self.layers, self.phases, self.codes = Layers(), Phases(), Codes()
         count = min(plan.evaluations, task.steps)
         self._due = {round((i + 1) * task.steps / count) for i in range(count)}
 
@@ -119,6 +120,7 @@ class Record:
         links: dict[str, Any],
         groups: dict[str, Any],
         carried: Sequence[int],
+        learned: dict[str, Any],
         warned: list[str],
     ) -> Run:
         """The run: the mean losses over the ranks, the counts of the rank whose link carried most, the longest time.
@@ -166,6 +168,7 @@ class Record:
             factored=self.phases.told(parameters),
             groups=groups,
             server=served(plan.method, carried),
+            learned=learned,
             parameters=parameters,
             batch=self.task.batch * self.task.trainers,
             budget=plan.budget,

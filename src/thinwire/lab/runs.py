@@ -45,6 +45,8 @@ class Run:
     groups: dict[str, Any] = field(default_factory=dict)
     # Where one rank serves: its number, the bytes its link carried, and the most that any other's did.
     server: dict[str, int] = field(default_factory=dict)
+    # Of learned codes: how far off they were by step, the stretches of learning, and the bytes between these.
+    learned: dict[str, Any] = field(default_factory=dict)
     parameters: int = 0
     batch: int = 0  # examples a step, over all ranks
     budget: str = ""

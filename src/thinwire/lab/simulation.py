@@ -77,6 +77,8 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
                 own = compute + _coding_seconds(between)
                 record.step(torch.stack(losses).double().sum() / task.trainers, between.meters[0], own)
                 record.phases.note(step, between.factored())
+                said = [meter.said for rank, meter in enumerate(between.meters) if rank not in serving]
+                record.codes.note(step, between.learning(), said, replicas[0].parameters)
                 if record.is_due():
                     between.land()
                     record.count_again(between.meters[0])
@@ -95,6 +97,7 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
         links=links_of(busiest, meter),
         groups=grouped(between.groups, [meter.sent for meter in between.meters]),
         carried=[meter.link_bytes for meter in between.meters],
+        learned=record.codes.told(),
         warned=warned,
     )
 

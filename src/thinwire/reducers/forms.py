@@ -13,12 +13,16 @@ from .average import Average
 from .choose import Choose, When
 from .difference import Difference
 from .feedback import Feedback
+from .learned import Learned
+from .led import Led
+from .lgc import LGC
+from .lgc_server import LGCServer
 from .momentum import Momentum
 from .server import Server
 from .sharded import Sharded
 
 Kind = TypeVar("Kind", bound=Described)
-INSIDE = After | Difference | Feedback | When  # what has another method inside
+INSIDE = After | Difference | Feedback | Led | When  # what has another method inside
 
 
 def sharded(method: Kind) -> Kind:
@@ -50,6 +54,12 @@ def served(method: Kind, at: int | None = None, apart: bool | None = None) -> Ki
                 return Server(what, what, **given)
             case Sharded():
                 return Server(what.up, what.down, **given)
+            case Led(values=LGC() as code):  # which has a form of its own for this
+                return Server(replace(what, values=_with_server(code)), Identity(), **given)
+            case Led():
+                return Server(what, what.values if isinstance(what.values, Codec) else Identity(), **given)
+            case Momentum(by=Reducer()):
+                return what
             case AdaComp() | Momentum():  # few entries of each rank; more of their sum, but far from all
                 return Server(what, Nonzero(), **given)
             case Server():
@@ -62,6 +72,12 @@ def served(method: Kind, at: int | None = None, apart: bool | None = None) -> Ki
     return rewritten
 
 
+def _with_server(code: LGC) -> LGCServer:
+    """The form of the same settings, but for what it keeps: a rank does not see what is made of its own values."""
+    shared = {f.name: getattr(code, f.name) for f in fields(Learned) if f.name != "feedback"}
+    return LGCServer(**shared, feedback="none" if code.feedback == "own" else code.feedback)
+
+
 def settled(method: Kind) -> Kind:
     """What a method becomes after its warm-up steps."""
 
@@ -70,6 +86,8 @@ def settled(method: Kind) -> Kind:
             what = what.then
         if isinstance(what, Server) and isinstance(what.up, Reducer):
             return replace(what, up=settled(what.up))
+        if isinstance(what, Learned):
+            return replace(what, learning_steps=0)
         return replace(what, ramp_steps=0) if isinstance(what, Momentum) else what
 
     rewritten: Kind = _rewritten(method, rule)
@@ -82,6 +100,8 @@ def _rewritten(what: Any, rule: Callable[[Any], Any]) -> Any:
     if isinstance(what, Choose):
         cases = [replace(case, then=_rewritten(case.then, rule)) for case in what.cases]
         return Choose(*cases, otherwise=_rewritten(what.otherwise, rule))
+    if isinstance(what, Momentum) and what.by is not None:
+        return replace(what, by=_rewritten(what.by, rule))
     if isinstance(what, INSIDE) or hasattr(what, "reducer"):
         inner = {f.name: getattr(what, f.name) for f in fields(what) if isinstance(getattr(what, f.name), Described)}
         return replace(what, **{name: _rewritten(value, rule) for name, value in inner.items()})

@@ -42,7 +42,7 @@ class Learned(Reducer):
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        for field, least in (("learning_steps", 1), ("channels", 1), ("check_every", 2)):
+        for field, least in (("learning_steps", 0), ("channels", 1), ("check_every", 2)):
             value = getattr(self, field)
             if not (isinstance(value, int) and value >= least):
                 raise ValueError(f"{name} takes a {field} of {least} or more, not {value!r}")
@@ -99,7 +99,7 @@ class Learned(Reducer):
         """The state after a step in which the error was looked at."""
         step, until, relearned = state.step + 1, state.until, state.relearned
         if step >= until and not error <= self.bound:
-            until, relearned = step + self.learning_steps, relearned + 1
+            until, relearned = step + max(1, self.learning_steps), relearned + 1
         return LearnedState(step, state.seed, trained, until, error, relearned)
 
     def taught(

@@ -6,11 +6,11 @@ from torch import Tensor
 
 from ..codecs import Identity, Sign
 from ..core import Codec, Message, Peers, Reducer, Replica, Reply, State, Strategy, Talk, together
-from ..outcome import Lost, Outcome
+from ..outcome import Learning, Lost, Outcome
 from ..reducers import as_reducer, servers, servers_apart
 from ..topologies import world
 from .layer import Layer
-from .units import Unit, check_fuse_below, layers_of, not_finite, units_of, unsaid_of, watched
+from .units import Unit, check_fuse_below, layers_of, learning_of, not_finite, units_of, watched
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,8 +68,10 @@ class DataParallel(Strategy):
     def layers(
         self, replica: Replica, state: dict[str, State], dense_bytes: int, said: Mapping[str, int]
     ) -> dict[str, Layer]:
-        units = self.units(replica)
-        return layers_of(replica, units, unsaid_of(units, state), dense_bytes, said)
+        return layers_of(replica, self.units(replica), state, dense_bytes, said)
+
+    def learning(self, replica: Replica, state: dict[str, State]) -> dict[str, Learning]:
+        return learning_of(self.units(replica), state)
 
 
 def all_who_train(strategy: Strategy, size: int) -> Peers:

@@ -1,4 +1,3 @@
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ from ..outcome import Outcome
 from ..reducers import as_reducer
 from ..topologies import world
 from .independent import Independent
-from .units import Unit, check_fuse_below, spoken, units_of, unsaid_of
+from .units import Unit, check_fuse_below, spoken, units_of
 
 
 class ElasticState(NamedTuple):
@@ -73,8 +72,8 @@ class Elastic(Independent):
             states[unit.key] = mean.state
         return Outcome(ElasticState(state.step, states, centres))
 
-    def unsaid(self, replica: Replica, state: ElasticState) -> Mapping[str, float | None]:
-        return unsaid_of(self.units(replica), state.units)
+    def remembered(self, state: ElasticState) -> dict[str, State]:
+        return state.units
 
     def centre(self, replica: Replica, state: ElasticState) -> dict[str, Tensor]:
         """What replicas are drawn to, by the names of parameters."""

@@ -9,13 +9,13 @@ from ..core import Codec, Message, Reducer, Replica, Reply, State, Talk, togethe
 from ..described import parts_of
 from ..lazy import dense
 from ..outcome import Lost, Outcome
-from ..reducers import Average, Difference, Matched, PowerIteration, PowerSGD, Server, Sharded, as_reducer
+from ..reducers import Average, Difference, Led, Matched, PowerIteration, PowerSGD, Server, Sharded, as_reducer
 from ..topologies import Graph, Ring, Topology
 from .neighbours import Neighbours, check_rate, check_topology, graph_of
-from .units import Unit, check_fuse_below, not_finite, units_of, unsaid_of, watched
+from .units import Unit, check_fuse_below, not_finite, units_of, watched
 
 # What comes of these is right only if all ranks hear the same: they agree on a basis or a scale, or share work.
-OF_ALL = (Matched, PowerIteration, PowerSGD, Server, Sharded)
+OF_ALL = (Led, Matched, PowerIteration, PowerSGD, Server, Sharded)
 
 
 class GossipState(NamedTuple):
@@ -84,8 +84,8 @@ class Gossip(Neighbours):
         states = {unit.key: new for unit, (new, _) in zip(units, outcomes, strict=True)}
         return Outcome(GossipState(state.round + 1, states), tuple(lost for _, lost in outcomes if lost))
 
-    def unsaid(self, replica: Replica, state: GossipState) -> Mapping[str, float | None]:
-        return unsaid_of(self.units(replica), state.units)
+    def remembered(self, state: GossipState) -> dict[str, State]:
+        return state.units
 
     def rejoin(self, replica: Replica) -> Talk:
         """What each knows of the others no longer holds: neighbours tell each other all."""

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ..core import Replica, State, Strategy, Talk
-from ..outcome import Lost
+from ..outcome import Learning, Lost
 from ..topologies import Groups
 from .layer import Layer
-from .units import Unit, layers_of
+from .units import Unit, layers_of, learning_of
 
 
 class Independent(Strategy):
@@ -53,13 +53,17 @@ class Independent(Strategy):
         """How much a replica counts in the mean of all."""
         return 1.0
 
-    def unsaid(self, replica: Replica, state: State) -> Mapping[str, float | None]:
-        """The norm of what each unit has not said yet."""
+    def remembered(self, state: State) -> Mapping[str, State]:
+        """What reducers remember of each unit, by its key; of none, where there are no reducers."""
         return {}
 
     def layers(self, replica: Replica, state: State, dense_bytes: int, said: Mapping[str, int]) -> dict[str, Layer]:
         """What came of each unit so far, by its key; the bytes are a meter's."""
-        return layers_of(replica, self.units(replica), self.unsaid(replica, state), dense_bytes, said)
+        return layers_of(replica, self.units(replica), self.remembered(state), dense_bytes, said)
+
+    def learning(self, replica: Replica, state: State) -> dict[str, Learning]:
+        """How well each unit has learned to say less, of those that learn."""
+        return learning_of(self.units(replica), self.remembered(state))
 
 
 class Overlapping(Independent):

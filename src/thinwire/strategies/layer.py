@@ -5,7 +5,7 @@ class Layer(NamedTuple):
     """What one rank has said of a unit so far, and how much it has not."""
 
     names: tuple[str, ...]  # of its parameters
-    kind: str  # conv, dense, recurrent, embedding, attention, norm, other; "small ones" share their messages
+    kind: str  # conv, dense, recurrent, embedding, attention, norm, other; "small" or "joined ones" share messages
     elements: int
     dense_bytes: int  # the gradients themselves
     payload_bytes: int  # what this rank had to say of them

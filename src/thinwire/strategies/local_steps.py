@@ -1,5 +1,4 @@
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ from ..topologies import within, world
 from .data_parallel import DataParallel
 from .independent import Overlapping
 from .outer import OuterSGD
-from .units import Unit, check_fuse_below, spoken, units_of, unsaid_of
+from .units import Unit, check_fuse_below, spoken, units_of
 
 AVERAGED = DataParallel(Average())
 WARM_UP = "warming up"  # what the meter counts its bytes under
@@ -158,8 +157,8 @@ class LocalSteps(Overlapping):
         """All have been moved alike, by someone else, right after a meeting: that is where they met now."""
         return state._replace(anchors={unit.key: unit.copied(replica.parameters) for unit in self.units(replica)})
 
-    def unsaid(self, replica: Replica, state: LocalState) -> Mapping[str, float | None]:
-        return unsaid_of(self.units(replica), state.units)
+    def remembered(self, state: LocalState) -> dict[str, State]:
+        return state.units
 
 
 def _meeting(

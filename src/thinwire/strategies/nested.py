@@ -13,7 +13,7 @@ from .data_parallel import DataParallel
 from .independent import Independent
 from .local_steps import LocalSteps
 from .telling import told
-from .units import Unit, unsaid_of
+from .units import Unit
 
 INSIDE = "within groups"  # what the meter counts under this name is no news to other groups
 
@@ -90,10 +90,12 @@ class Nested(Independent):
         seat = self.seat(replica)
         return self._between().units(_for_others(replica, seat)) if seat.column else ()
 
-    def unsaid(self, replica: Replica, state: NestedState) -> Mapping[str, float | None]:
+    def remembered(self, state: NestedState) -> dict[str, State]:
         outer = self._between()
-        states = state.outer.units if isinstance(outer, LocalSteps) and state.outer is not None else state.outer
-        return unsaid_of(self.units(replica), states) if states is not None else {}
+        states: dict[str, State] | None = (
+            state.outer.units if isinstance(outer, LocalSteps) and state.outer is not None else state.outer
+        )
+        return states or {}
 
     def init(self, replica: Replica) -> NestedState:
         seat = self.seat(replica)

@@ -9,16 +9,16 @@ from torch import Tensor
 
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Replica, Reply, State
 from ..lazy import Lazy, copy_, dense, is_finite, norm, outline
-from ..outcome import Lost
+from ..outcome import Learning, Lost
 from ..precision import working
 from ..reducers import as_reducer, servers_apart
 from .layer import Layer
 
-FUSED = "small ones"
+FUSED, JOINED = "small ones", "joined ones"  # kinds of units of several parameters
 
 
 class Unit(NamedTuple):
-    """What one conversation is about: a parameter, or several small ones flattened together."""
+    """What one conversation is about: a parameter, or several flattened together."""
 
     names: tuple[str, ...]
     reducer: Reducer
@@ -29,7 +29,9 @@ class Unit(NamedTuple):
         return ",".join(self.names)
 
     def kind(self, replica: Replica) -> str:
-        """Of its layer; small tensors that share a conversation are a kind of their own."""
+        """Of its layer; tensors that share a conversation are a kind of their own."""
+        if self.reducer.joined(()) is not None:
+            return JOINED
         return replica.kinds[self.names[0]] if len(self.names) == 1 else FUSED
 
     def gathered(self, tensors: Mapping[str, Tensor]) -> Tensor:
@@ -83,7 +85,7 @@ def check_fuse_below(name: str, fuse_below: int) -> None:
 def layers_of(
     replica: Replica,
     units: Collection[Unit],
-    unsaid: Mapping[str, float | None],
+    states: Mapping[str, State],
     dense_bytes: int,
     said: Mapping[str, int],
 ) -> dict[str, Layer]:
@@ -97,16 +99,22 @@ def layers_of(
             elements=sum(replica.parameters[name].numel() for name in unit.names),
             dense_bytes=dense_bytes * sum(sizes[name] for name in unit.names) // whole,
             payload_bytes=said.get(unit.key, 0),
-            residual=unsaid.get(unit.key),
+            residual=_unsaid(unit, states),
         )
         for unit in units
     }
 
 
-def unsaid_of(units: Collection[Unit], states: Mapping[str, State]) -> dict[str, float | None]:
-    """The norm of what each unit has not said yet."""
-    left = {unit.key: unit.reducer.unsaid(states[unit.key]) for unit in units}
-    return {key: None if what is None else norm(what) for key, what in left.items()}
+def _unsaid(unit: Unit, states: Mapping[str, State]) -> float | None:
+    """The norm of what it has not said yet."""
+    left = unit.reducer.unsaid(states[unit.key]) if unit.key in states else None
+    return None if left is None else norm(left)
+
+
+def learning_of(units: Collection[Unit], states: Mapping[str, State]) -> dict[str, Learning]:
+    """How well each unit has learned to say less, of those that learn."""
+    found = {unit.key: unit.reducer.learning(states[unit.key]) for unit in units if unit.key in states}
+    return {key: learning for key, learning in found.items() if learning is not None}
 
 
 class Watched(NamedTuple):

@@ -22,6 +22,8 @@ class Meter:
     decode_seconds: float = 0.0
     skipped: int = 0  # messages dropped because a gradient was not finite
     average_bytes: int = 0  # as link_bytes, for what `handle.average()` asked for
+    relearned: int = 0  # times that a learned code was too far off, and learned anew
+    code_error: float = 0.0  # of what a learned code stands for, of its norm, when it was last looked at
     consensus: float = 0.0  # how far replicas were from their mean when it was last asked for, of that mean's size
     said: dict[str, int] = field(default_factory=dict)  # the payload's bytes, by what messages were about
     sent: dict[int, int] = field(default_factory=dict)  # bytes that went to each rank

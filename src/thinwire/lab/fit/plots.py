@@ -103,7 +103,7 @@ def shapes(study: Study) -> Plot:
     title = "GenNorm's shape in training"
     tracks = {layer.name: [(float(point.step), point.shape) for point in layer.points] for layer in study.layers}
     if len(study.layers) <= SEVERAL:
-        short = labels(list(tracks))
+        short = labels({layer.name: layer.kind for layer in study.layers})
         groups = [Group(short[layer.name], layer.kind, (layer.name,)) for layer in study.layers]
         found = [Curve(group.label, tracks[group.names[0]], []) for group in groups]
         looks = looks_of(groups)

@@ -83,6 +83,17 @@ def _at_a_worker(_: Section, entry: Entry) -> str:
     return human(fmean(figures)) if figures else UNKNOWN
 
 
+def has_codes(section: Section) -> bool:
+    return any(run.learned for run in section.runs)
+
+
+def _coded(_: Section, entry: Entry) -> str:
+    """How many times smaller what goes through learned codes was while these were in use."""
+    found = [run.learned["coded"] for run in entry.runs if run.learned]
+    ratios = [coded["dense"] / coded["payload"] for coded in found if coded["payload"]]
+    return times(fmean(ratios)) if ratios else UNKNOWN
+
+
 def say_to_target(section: Section, entry: Entry) -> str:
     reached = section.to_target(entry)
     if reached is None:
@@ -137,6 +148,7 @@ COLUMNS = (
         in_terminal=_never,
     ),
     Column(_named("smaller"), lambda _, entry: f"{entry.ratio.mean:.1f}x"),
+    Column(_named("coded", "smaller"), _coded, fits=has_codes, in_terminal=lambda section: not has_server(section)),
     Column(_timed("training"), lambda _, entry: duration(entry.seconds("total").mean), in_terminal=_never),
     Column(_timed("time", "/ step"), lambda _, entry: duration(entry.seconds_per_step().mean)),
     Column(

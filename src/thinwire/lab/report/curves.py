@@ -57,6 +57,15 @@ def distances(section: Section) -> list[Curve]:
     return [curve for curve in _curves(section, track) if curve.mean]
 
 
+def code_errors(section: Section) -> list[Curve]:
+    """How far learned codes are off by step, for methods that learn them."""
+
+    def track(run: Run) -> Track:
+        return {step: (step, error) for step, error in run.learned.get("errors", ())}
+
+    return [curve for curve in _curves(section, track) if curve.mean]
+
+
 def _curves(section: Section, track: Callable[[Run], Track]) -> list[Curve]:
     curves = []
     for entry in section.entries:

@@ -14,7 +14,7 @@ from thinwire.lab.report.summary import Entry
 from thinwire.lab.runs import Run
 
 MOST, LARGEST = 9, 5  # layers that are all shown; how many of more than that are
-FUSED = "small ones"
+SHARING = ("small ones", "joined ones")  # kinds of several tensors that share messages
 BYTES = ("dense_bytes", "payload_bytes")
 Told = dict[str, Any]  # what a run tells of a layer
 Values = Callable[[list[Told]], list[float]]  # of some layers together, at each evaluation
@@ -39,18 +39,18 @@ def groups(layers: list[Told]) -> list[Group]:
             if layer not in largest:
                 others[layer["kind"]].append(layer)
         shown += [layer for rest in others.values() if len(rest) == 1 for layer in rest]
-    named = labels([layer["name"] for layer in shown])
+    named = labels({layer["name"]: layer["kind"] for layer in shown})
     found = [Group(named[layer["name"]], layer["kind"], (layer["name"],)) for layer in shown]
     for kind, rest in others.items():
         if len(rest) > 1:
             names = tuple(layer["name"] for layer in rest)
-            found.append(Group(_several(names) if kind == FUSED else _others(len(rest), kind), kind, names))
+            found.append(Group(_several(names, kind) if kind in SHARING else _others(len(rest), kind), kind, names))
     return found
 
 
-def labels(names: list[str]) -> dict[str, str]:
-    """Short names, no two of them the same."""
-    short = {name: _several((name,)) if "," in name else _short(name) for name in names}
+def labels(kinds: dict[str, str]) -> dict[str, str]:
+    """Short names, no two of them the same, from long ones and the kinds of what they name."""
+    short = {name: _several((name,), kind) if "," in name else _short(name) for name, kind in kinds.items()}
     seen: Counter[str] = Counter()
     for name, label in short.items():
         seen[label] += 1
@@ -59,8 +59,8 @@ def labels(names: list[str]) -> dict[str, str]:
     return short
 
 
-def _several(names: tuple[str, ...]) -> str:
-    return f"{sum(name.count(',') + 1 for name in names)} {FUSED}"
+def _several(names: tuple[str, ...], kind: str) -> str:
+    return f"{sum(name.count(',') + 1 for name in names)} {kind}"
 
 
 def _others(count: int, kind: str) -> str:

@@ -54,6 +54,21 @@ def apart(section: Section, looks: dict[str, Look]) -> Plot | None:
     return Plot("apart", title, draw(found, plane, looks, title, up=None), note)
 
 
+def learned(section: Section, looks: dict[str, Look]) -> Plot | None:
+    """How far learned codes are off, where some are learned."""
+    found = curves.code_errors(section)
+    if not found:
+        return None
+    steps = max(x for curve in found for x, _ in curve.points)
+    high = max(y for curve in found for _, y in curve.points if y < float("inf"))
+    x = Axis(0.0, steps * 1.02, LEFT, WIDTH - 14, unit="step")
+    y = Axis(0.0, max(1.0, high) * 1.02, HEIGHT - BOTTOM, TOP, unit="share")
+    title = "How far learned codes are off"
+    plane = Plane(x, y, "step", "error of the mean, of its norm", "{:,g}".format, units.percent)
+    note = "While they are learned, a running mean; then as when last looked at. Only methods that learn are here."
+    return Plot("learned", title, draw(found, plane, looks, title, up=None), note)
+
+
 def _plane(
     section: Section, found: list[Curve], against: str, y: Axis, y_name: str, y_text: Callable[[float], str]
 ) -> Plane:

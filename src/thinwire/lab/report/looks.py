@@ -25,6 +25,7 @@ KINDS = {
     "attention": ("#44aa99", "#2a8f7f", "#5fcdb9"),
     "norm": ("#882255", "#882255", "#d878a8"),
     "other": ("#999933", "#7c7c1c", "#c4c462"),
+    "joined ones": ("#332288", "#332288", "#9d8be8"),
     "small ones": ("#88ccee", "#2f93c4", "#88ccee"),
 }
 

@@ -30,6 +30,11 @@ def notes(section: Section) -> list[str]:
             "headers of all protocols."
         )
     told.append("<b>smaller</b>: the gradients' bytes in full precision over the payload's.")
+    if any(run.learned for run in section.runs):
+        told.append(
+            "<b>coded smaller</b>: as papers on learned codes count it, of the layers that go through them and in the "
+            "steps that use them only; the mean over the ranks. <b>smaller</b> has all layers and all steps."
+        )
     told.append(
         "<b>training</b> and <b>time / step</b>: without evaluations. <b>vs dense</b>: how many times less time than "
         "dense took, over 1 is faster; dense is thinwire's own all-reduce of the gradients as they are."

@@ -9,13 +9,13 @@ from thinwire.lab.report.summary import Section
 
 
 def plots(section: Section, looks: dict[str, Look]) -> list[Plot]:
-    apart = lines.apart(section, looks)
+    beside = [lines.apart(section, looks), lines.learned(section, looks)]
     return [
         lines.metric(section, looks, "seconds"),
         lines.metric(section, looks, "payload_bytes"),
         lines.loss(section, looks, "seconds"),
         lines.loss(section, looks, "payload_bytes"),
-        *([apart] if apart else []),
+        *(plot for plot in beside if plot),
         front(section, looks),
         bars.time_parts(section, looks),
         traffic(section, looks),

@@ -20,7 +20,8 @@ LAYERS = (
     "layer; in the plots, of rank 0, in the steps since the evaluation before.",
     "<b>left unsaid</b>: the norm of what rank 0 still has to say of a layer, over that of the gradient that all "
     "ranks agreed on in that step, before any clipping. The plots are of the layers of which it is remembered.",
-    "<b>small ones</b>: small tensors that share a message. Which they are depends on the method.",
+    "<b>small ones</b>: small tensors that share a message. Which they are depends on the method. <b>joined ones</b>: "
+    "tensors of any size that a method takes together.",
 )
 MODELLED = tag("span", "modelled", class_="tag")
 
