@@ -4,7 +4,9 @@ import warnings
 from typing import Any
 
 from .core import Replica, Strategy
+from .described import parts_of
 from .outcome import Learning
+from .reducers import Learned
 from .strategies import DataParallel, Independent
 from .transports import Meter
 
@@ -12,8 +14,8 @@ from .transports import Meter
 class Guard:
     """Notes in the meter how far learned codes are off, and warns when they are to be learned anew."""
 
-    def __init__(self, strategy: Strategy, replica: Replica, state: Any) -> None:
-        self._learns = bool(learning(strategy, replica, state))
+    def __init__(self, strategy: Strategy) -> None:
+        self._learns = any(isinstance(part, Learned) for part in parts_of(strategy))
 
     def end_step(self, strategy: Strategy, replica: Replica, state: Any, *meters: Meter) -> None:
         found = learning(strategy, replica, state) if self._learns else {}

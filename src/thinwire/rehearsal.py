@@ -42,7 +42,7 @@ class Rehearsal:
         self.meters: list[Meter] = self.sender.meters
         self._dense_bytes = sum(p.nbytes for p in replicas[0].parameters.values())
         self._under_way: tuple[list[Any], Simulated] | None = None
-        self._guard = Guard(strategy, replicas[0], self.states[0])
+        self._guard = Guard(strategy)
 
     @torch.no_grad()
     def before_update(self, losses: Sequence[float] | None = None) -> None:

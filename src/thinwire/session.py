@@ -59,7 +59,7 @@ class Session:
         self.talks = Talks(transport, on_peer_loss, self._go_on if isinstance(strategy, Neighbours) else None)
         self._under_way: Future[Any] | None = None
         self._savings = Savings(strategy, replica, self.meter)
-        self._guard = Guard(strategy, replica, self.state)
+        self._guard = Guard(strategy)
 
     def begin_step(self) -> None:
         """Remember what there is to go back to."""

@@ -13,7 +13,7 @@ class Codes:
     """Notes made after every step."""
 
     def __init__(self) -> None:
-        self._learns = True  # at first, or has not begun to
+        self._learns: bool | None = None  # whether the next step is one of learning; None: it has not begun
         self._said: list[int] = []
         self._errors: list[tuple[int, float]] = []
         self._learning: list[list[int]] = []  # stretches: the first step and the last
@@ -30,13 +30,14 @@ class Codes:
         if not learning:
             return
         now = [sum(counted.get(key, 0) for key in learning) for counted in said]
-        if not self._learns:
+        learned = step == 1 if self._learns is None else self._learns
+        if self._learns is False:
             self.steps += 1
             self.dense += sum(parameters[name].nbytes for key in learning for name in key.split(","))
             self.payload += fmean(after - before for after, before in zip(now, self._said, strict=True))
-        elif self._learning and self._learning[-1][1] == step - 1:
+        elif learned and self._learning and self._learning[-1][1] == step - 1:
             self._learning[-1][1] = step
-        else:
+        elif learned:
             self._learning.append([step, step])
         self._learns, self._said = any(one.goes_on for one in learning.values()), now
         error = max(one.error for one in learning.values())

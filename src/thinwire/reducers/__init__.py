@@ -6,6 +6,7 @@ from .average import Average, as_reducer
 from .choose import Choose, When
 from .difference import Difference
 from .feedback import Feedback
+from .learned import Learned
 from .led import Led
 from .lgc import LGC
 from .lgc_server import LGCServer
@@ -25,6 +26,7 @@ __all__ = [
     "Difference",
     "Feedback",
     "LGCServer",
+    "Learned",
     "Led",
     "Matched",
     "Momentum",
