@@ -26,7 +26,7 @@ class Guard:
         if relearned > meters[0].relearned:
             warnings.warn(
                 f"after step {step}, the learned code is off by {worst.error:.0%} of what it stands for: values are "
-                "said as they are again, until a better one is learned",
+                "said as they are until a better one is learned",
                 stacklevel=4,
             )
         for meter in meters:
