@@ -43,7 +43,7 @@ def parameter(like: Tensor, name: str = "weight", kind: str = "dense") -> Parame
 
 def started(reducer: Reducer, like: Tensor, ranks: int, seed: int = 7) -> tuple[Reducer, list[Any]]:
     """What the reducer becomes for a tensor like this, and its first state on every rank."""
-    suited = reducer.suited(parameter(like))
+    suited = reducer.suited(parameter(like)._replace(ranks=tuple(range(ranks))))
     return suited, [suited.init(torch.zeros_like(like), seed) for _ in range(ranks)]
 
 

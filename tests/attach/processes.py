@@ -135,7 +135,7 @@ class Pool:
         for process in self.processes:
             process.connection.send_bytes(b"")
         for process in self.processes:
-            process.process.join(10)
+            process.process.join(60)
         codes = {n: process.process.exitcode for n, process in enumerate(self.processes) if process.process.exitcode}
         codes |= {n: None for n, process in enumerate(self.processes) if process.process.exitcode is None}
         self.kill(self.processes)
@@ -185,7 +185,7 @@ def _received(connection: Connection, process: Process, expected: bool) -> Any:
     try:
         answer = pickle.loads(connection.recv_bytes())
     except (EOFError, ConnectionResetError):
-        process.process.join(10)
+        process.process.join(60)
         code = process.process.exitcode
         return Gone(code) if expected else Failure(f"the process ended with exit code {code}")
     return Failure("this rank was expected to die") if expected and not isinstance(answer, Failure) else answer

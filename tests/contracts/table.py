@@ -4,6 +4,7 @@
 """
 
 from thinwire import (
+    LGC,
     ABTraining,
     AdaComp,
     After,
@@ -34,6 +35,8 @@ from thinwire import (
     Independent,
     Laplace,
     Leader,
+    Led,
+    LGCServer,
     LocalSteps,
     Marks,
     Matched,
@@ -143,6 +146,8 @@ FEEDBACK: tuple[Feedback, ...] = (
     Feedback(After(1, PowerSGD(1))),
     Feedback(Choose(When(Sign(), min_dim=2), otherwise=TopK(0.5))),
     Feedback(Matched()),
+    Feedback(Led(0.1, values=Quantize(4))),
+    Feedback(Led(0.1, values=LGC(3), order="value")),
 )
 
 REDUCERS: tuple[Reducer, ...] = (
@@ -162,10 +167,17 @@ REDUCERS: tuple[Reducer, ...] = (
     Momentum(),
     Momentum(0.1, momentum=0.5, outside=0.0, clip=2.0, values=Chain(Quantize(8), Entropy())),
     Momentum(0.05, clip=1.0, ramp_steps=2, values=Identity()),
+    Momentum(by=Led(0.1, values=LGC(1, feedback="none"), order="value"), outside=0.0),
     PowerSGD(1),
     PowerSGD(2, codec=Quantize(8)),
     PowerIteration(1),
     PowerIteration(2, iterations=3, codec=Cast("bfloat16")),
+    Led(),
+    Led(0.2, values=Sharded(Quantize(8), Quantize(8)), least=1, order="magnitude", hold=3),
+    LGC(1),
+    LGC(2, weights="sent", feedback="mean", codec=Quantize(4), check_every=2),
+    Server(Led(0.1, values=LGCServer(2, check_every=2), order="value"), Identity()),
+    Server(Led(0.1, values=LGCServer(1, feedback="mean", down=Quantize(8)), hold=2), Identity(), at=0),
     Difference(TopK(0.1)),
     Difference(Quantize(8)),
     Difference(Feedback(Sign())),

@@ -8,7 +8,6 @@ from .identity import Identity
 from .marks import Marks
 from .mini_float import MiniFloat
 from .nonzero import Nonzero
-from .places import Places
 from .quantize import Quantize
 from .random_k import RandomK
 from .sign import Sign
@@ -24,7 +23,6 @@ __all__ = [
     "Marks",
     "MiniFloat",
     "Nonzero",
-    "Places",
     "Quantize",
     "RandomK",
     "Sign",

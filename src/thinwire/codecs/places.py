@@ -32,7 +32,8 @@ class Placed(Sparse):
 class Places(Codec):
     """Tells where the largest entries of each layer are, in some order, and how large they are on the whole.
 
-    What is decoded has, at these places, their root mean square in the layer: the values are for others to say.
+    What is decoded has, at these places, their root mean square in the layer. The values are for others to say, so this
+    is no codec for gradients, and not among those that a method is written with.
     """
 
     ratio: float  # of a layer's entries; lower: fewer

@@ -56,8 +56,10 @@ def served(method: Kind, at: int | None = None, apart: bool | None = None) -> Ki
                 return Server(what.up, what.down, **given)
             case Led(values=LGC() as code):  # which has a form of its own for this
                 return Server(replace(what, values=_with_server(code)), Identity(), **given)
-            case Led():
-                return Server(what, what.values if isinstance(what.values, Codec) else Identity(), **given)
+            case Led(values=Sharded(up, down)):
+                return Server(replace(what, values=up), down, **given)
+            case Led(values=Codec() as codec):
+                return Server(what, codec, **given)
             case Momentum(by=Reducer()):
                 return what
             case AdaComp() | Momentum():  # few entries of each rank; more of their sum, but far from all

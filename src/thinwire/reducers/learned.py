@@ -12,6 +12,7 @@ from ..codecs import Identity
 from ..core import EACH, Codec, Conversation, Message, Reducer, Reply
 from ..outcome import Learning
 from .auto_encoder import OPTIMIZERS, AutoEncoder, Trained, stepped
+from .average import STRIDE
 
 FORGETS = 0.1  # of the mean error while it learns, a step
 
@@ -66,8 +67,25 @@ class Learned(Reducer):
         """What would come of the codes of all ranks' values, and the loss to learn from."""
 
     @abstractmethod
-    def coded(self, x: Tensor, state: LearnedState) -> Conversation:
+    def all_said(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
+        """Say all values, and learn from them or look at the error; returns their mean and the next state."""
+
+    @abstractmethod
+    def coded(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], Reply[Tensor]]:
         """Say codes."""
+
+    def reduce(self, x: Tensor, state: LearnedState) -> Conversation:
+        if not x.numel():
+            return (yield Message(x, Identity(), state.seed)), state
+        flat = x.flatten()
+        if self.says_all(state):
+            mean, next_state = yield from self.all_said(flat, state)
+            reply = Reply(mean, flat)
+        else:
+            reply = yield from self.coded(flat, state)
+            next_state = state._replace(step=state.step + 1)
+        shaped = Reply(reply.reduced.view(x.shape), reply.sent.view(x.shape))
+        return shaped, next_state._replace(seed=state.seed + STRIDE)
 
     def init(self, like: Tensor, seed: int) -> LearnedState:
         return LearnedState(0, seed, self.network.begun(seed, like.device), self.learning_steps, 1.0, 0)

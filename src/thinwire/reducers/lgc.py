@@ -1,3 +1,4 @@
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -5,9 +6,8 @@ import torch
 from torch import Tensor
 
 from ..codecs import Identity
-from ..core import EACH, Conversation, Message, Parameter, Reducer, Reply
+from ..core import EACH, Message, Parameter, Reducer, Reply
 from .auto_encoder import AutoEncoder
-from .average import STRIDE
 from .learned import Learned, LearnedState
 
 WEIGHTS = ("alike", "sent")
@@ -37,20 +37,13 @@ class LGC(Learned):
             raise ValueError(f"{self!r} is for all-reduce; by way of a server, say LGCServer(...)")
         return replace(self, ranks=parameter.ranks)
 
-    def reduce(self, x: Tensor, state: LearnedState) -> Conversation:
-        next_state: Any
-        if not self.says_all(state):
-            reply, next_state = yield from self.coded(x, state)
-        else:
-            if self.weights == "sent":
-                mean, next_state = yield from self.taught(x, state, self.ranks[0], self.ranks)
-            else:
-                heard = yield Message(x, Identity(), state.seed, source=EACH)
-                mean, next_state = heard.reduced.mean(0), self.after(state, *self.looked(heard.reduced, state))
-            reply = Reply(mean, x)
-        return reply, next_state._replace(seed=state.seed + STRIDE)
+    def all_said(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
+        if self.weights == "sent":
+            return (yield from self.taught(x, state, self.ranks[0], self.ranks))
+        heard = yield Message(x, Identity(), state.seed, source=EACH)
+        return heard.reduced.mean(0), self.after(state, *self.looked(heard.reduced, state))
 
-    def coded(self, x: Tensor, state: LearnedState) -> Conversation:
+    def coded(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], Reply[Tensor]]:
         weights, network = state.trained.weights, self.network
         code = network.encode(weights, x.float().unsqueeze(0))[0]
         agreed = yield Message(code, self.codec, state.seed)
@@ -58,7 +51,7 @@ class LGC(Learned):
         sent = {"none": x, "mean": mean}.get(self.feedback)
         if sent is None:
             sent = network.decode(weights, agreed.sent, len(x)).to(x.dtype)
-        return Reply(mean, sent), state._replace(step=state.step + 1)
+        return Reply(mean, sent)
 
     def decoded(self, weights: Tensor, rows: Tensor, state: LearnedState) -> tuple[Tensor, Tensor]:
         codes = self.network.encode(weights, rows)

@@ -1,3 +1,4 @@
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -6,9 +7,8 @@ from torch import Tensor
 
 from ..codecs import Cast, TopK
 from ..codecs.sparse import check_ratio
-from ..core import EACH, Codec, Conversation, Message, Parameter, Reducer, Reply
+from ..core import EACH, Codec, Message, Parameter, Reducer, Reply
 from .auto_encoder import AutoEncoder
-from .average import STRIDE
 from .learned import Learned, LearnedState
 from .led import Followed
 from .serving import check_codec
@@ -47,17 +47,11 @@ class LGCServer(Learned, Followed):
     def following(self, hold: int) -> Reducer:
         return replace(self, hold=hold)
 
-    def reduce(self, x: Tensor, state: LearnedState) -> Conversation:
-        next_state: Any
-        if not self.says_all(state):
-            reply, next_state = yield from self.coded(x, state)
-        else:
-            encoder = self.network.sizes[0]
-            mean, next_state = yield from self.taught(x, state, self.at, self.ranks, encoder)
-            reply = Reply(mean, x)
-        return reply, next_state._replace(seed=state.seed + STRIDE)
+    def all_said(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
+        encoder = self.network.sizes[0]  # decoders stay at the server
+        return (yield from self.taught(x, state, self.at, self.ranks, encoder))
 
-    def coded(self, x: Tensor, state: LearnedState) -> Conversation:
+    def coded(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], Reply[Tensor]]:
         weights, network = state.trained.weights, self.network
         code = network.encode(weights, x.float().unsqueeze(0))[0]
         common = yield Message(code, self.codec, state.seed, source=self.ranks[self._leads(state)], target=self.at)
@@ -67,9 +61,7 @@ class LGCServer(Learned, Followed):
             rows = self._restored(weights, common.reduced, own.reduced[list(self.ranks)].float())
             mean = rows.mean(0).to(x.dtype)
         answer = yield Message(mean, self.down, state.seed, source=self.at)
-        return Reply(answer.reduced, x if self.feedback == "none" else answer.reduced), state._replace(
-            step=state.step + 1
-        )
+        return Reply(answer.reduced, x if self.feedback == "none" else answer.reduced)
 
     def decoded(self, weights: Tensor, rows: Tensor, state: LearnedState) -> tuple[Tensor, Tensor]:
         codes = self.network.encode(weights, rows)

@@ -1,0 +1,147 @@
+"""LGC on real ranks: the same values as in a rehearsal, replicas equal to the bit, and checkpoints in each phase."""
+
+import copy
+import warnings
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD
+
+import thinwire
+
+from .processes import run
+from .training import all_same, classifier, loss_of, parameters, same, sgd
+
+# Two dense steps, eight that learn, then codes, with a look at them in every third step.
+LEARNING = "8, rate=3e-3, check_every=3, bound=0.999"
+RING = f"After(2, Momentum(by=Led(0.05, values=LGC({LEARNING}), order='value')))"
+SENT = f"After(2, Momentum(by=Led(0.05, values=LGC({LEARNING}, weights='sent', codec=Quantize(8)), hold=2)))"
+HELD = "After(2, Feedback(Led(0.05, values=Quantize(4), hold=3)))"
+SERVED = f"After(2, Momentum(by=Server(Led(0.05, values=LGCServer({LEARNING}), order='value'), Identity())))"
+APART = (
+    f"After(2, Momentum(by=Server(Led(0.05, values=LGCServer({LEARNING})), Identity(), at=1, apart=True)), "
+    "first=Server(Identity(), Identity(), at=1, apart=True))"
+)
+STEPS = 18
+
+
+class Deeper(nn.Sequential):
+    """A first layer, a last one, and two between them that share a conversation."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        super().__init__(classifier()[0], nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64), nn.Linear(64, 10))
+
+
+def attached(method: str) -> tuple[nn.Module, SGD, thinwire.Handle]:
+    """Under DDP, which a server that does nothing else does not go with."""
+    net: nn.Module = Deeper()
+    if thinwire.servers_apart(thinwire.strategy_of(method)):
+        optimizer = sgd(net)
+        return net, optimizer, thinwire.attach(net, method, optimizer=optimizer)
+    net = DistributedDataParallel(net)
+    return net, sgd(net), thinwire.attach(net, method)
+
+
+def train(net: nn.Module, optimizer: SGD, steps: range, worker: int | None) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of a learned code that is off
+        for step in steps:
+            optimizer.zero_grad()
+            if worker is not None:
+                loss_of(net, step, worker).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+
+
+def trained(method: str) -> dict[str, Any]:
+    net, optimizer, handle = attached(method)
+    worker = None if handle.serves else dist.get_rank()
+    train(net, optimizer, range(STEPS), worker)
+    ((_, learning),) = handle.learning().items() or ((None, None),)
+    return {
+        "parameters": parameters(net),
+        "learning": learning,
+        "payload": handle.meter.payload_bytes,
+        "code_error": handle.meter.code_error,
+        "relearned": handle.meter.relearned,
+        "kinds": {layer.kind for layer in handle.layers().values()},
+    }
+
+
+def rehearsed(method: str, ranks: int) -> tuple[list[dict[str, Tensor]], thinwire.Rehearsal]:
+    """The same in one process."""
+    nets = [Deeper() for _ in range(ranks)]
+    optimizers = [sgd(net) for net in nets]
+    strategy = thinwire.strategy_of(method)
+    serving = thinwire.servers_apart(strategy)
+    between = thinwire.Rehearsal(
+        strategy, [thinwire.replica_of(net, rank=rank, size=ranks) for rank, net in enumerate(nets)]
+    )
+    for step in range(STEPS):
+        for rank, (net, optimizer) in enumerate(zip(nets, optimizers, strict=True)):
+            optimizer.zero_grad()
+            if rank not in serving:
+                loss_of(net, step, rank).backward()  # type: ignore[no-untyped-call]
+        between.before_update()
+        for optimizer in optimizers:
+            optimizer.step()
+        between.after_update()
+        assert all_same(parameters(net) for net in nets), f"replicas differ after step {step}"
+    return [parameters(net) for net in nets], between
+
+
+@pytest.mark.filterwarnings("ignore:after step")
+@pytest.mark.parametrize(
+    ("method", "ranks"), [(RING, 2), (RING, 4), (SENT, 2), (HELD, 2), (SERVED, 2), (SERVED, 4), (APART, 3)]
+)
+def test_real_ranks_have_the_values_of_a_rehearsal(method: str, ranks: int) -> None:
+    results = run(trained, method, ranks=ranks)
+    expected, between = rehearsed(method, ranks)
+    assert all_same(result["parameters"] for result in results)
+    assert same(results[0]["parameters"], expected[0])
+    assert [result["payload"] for result in results] == [meter.payload_bytes for meter in between.meters]
+    assert all("joined ones" in result["kinds"] for result in results)
+    if "LGC" in method:
+        assert len({result["learning"] for result in results}) == 1, "all know alike whether they learn"
+        assert not results[0]["learning"].goes_on, "no codes were said"
+        assert results[0]["learning"].error == results[0]["code_error"] == between.meters[0].code_error
+        assert results[0]["relearned"] == between.meters[0].relearned
+
+
+@pytest.mark.filterwarnings("ignore:after step")
+@pytest.mark.parametrize("method", [RING, SERVED])
+def test_eight_replicas_stay_equal_to_the_bit(method: str) -> None:
+    found, between = rehearsed(method, 8)
+    assert all_same(found)
+    (learning,) = between.learning().values()
+    assert not learning.goes_on
+
+
+def resumed(method: str, at: tuple[int, ...]) -> list[tuple[dict[str, Tensor], dict[str, Tensor]]]:
+    """What comes of going straight on, and of going on from a checkpoint, for several of them."""
+    pairs = []
+    for step in at:
+        net, optimizer, handle = attached(method)
+        worker = None if handle.serves else dist.get_rank()
+        train(net, optimizer, range(step), worker)
+        saved = copy.deepcopy((net.state_dict(), optimizer.state_dict(), handle.state_dict()))
+        train(net, optimizer, range(step, STEPS), worker)
+        straight, counted = parameters(net), handle.meter.payload_bytes
+        for there, what in zip((net, optimizer, handle), saved, strict=True):
+            there.load_state_dict(what)  # type: ignore[attr-defined]
+        train(net, optimizer, range(step, STEPS), worker)
+        assert handle.meter.payload_bytes == counted
+        handle.detach()
+        pairs.append((straight, parameters(net)))
+    return pairs
+
+
+@pytest.mark.parametrize(("method", "ranks"), [(RING, 2), (SENT, 2), (HELD, 2), (SERVED, 2), (APART, 3)])
+def test_a_checkpoint_of_each_phase_goes_on_to_the_bit(method: str, ranks: int) -> None:
+    for pairs in run(resumed, method, (1, 5, 11, 13), ranks=ranks):
+        for straight, again in pairs:
+            assert same(straight, again)
