@@ -109,8 +109,8 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "led",
-            After(200, Momentum(by=Led(values=Sharded(Quantize(4), Quantize(4))))),
-            "Values at a leader's largest 0.1 % in 4 bits, flat as ranks are added. For SGD with momentum 0.9.",
+            After(200, Momentum(by=Led(values=Quantize(4)))),
+            "Values at a leader's largest 0.1 % in 4 bits: one rank tells the places. For SGD with momentum 0.9.",
         ),
         Method(
             "gennorm",

@@ -145,3 +145,47 @@ def test_a_checkpoint_of_each_phase_goes_on_to_the_bit(method: str, ranks: int) 
     for pairs in run(resumed, method, (1, 5, 11, 13), ranks=ranks):
         for straight, again in pairs:
             assert same(straight, again)
+
+
+def test_a_code_that_does_not_do_is_told_of() -> None:
+    code = "LGC(4, check_every=3, bound=0.01)"  # which it cannot learn to meet
+    method = f"After(2, Momentum(by=Led(0.05, values={code}, order='value')))"
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        _, between = rehearsed(method, 2)
+    assert [str(warning.message).split(",")[0] for warning in told] == [f"after step {n}" for n in (6, 10, 14, 18)]
+    assert str(told[0].message).endswith("values are said as they are until a better one is learned")
+    assert all(meter.relearned == 4 for meter in between.meters), "after 6, 10, 14 and 18 steps"
+    assert between.meters[0].as_dict()["thinwire/relearned"] == 4
+    assert between.meters[0].code_error > 0.01
+
+
+def test_a_drop_of_the_learning_rate_is_looked_into() -> None:
+    # The gradients change with it: the code is looked at every third step, and either does or is learned anew.
+    method = f"After(2, Momentum(by=Led(0.05, values=LGC({LEARNING.replace('0.999', '0.9')}), order='value')))"
+    nets = [Deeper() for _ in range(2)]
+    optimizers = [sgd(net) for net in nets]
+    replicas = [thinwire.replica_of(net, rank=rank, size=2) for rank, net in enumerate(nets)]
+    between = thinwire.Rehearsal(thinwire.strategy_of(method), replicas)
+    looks: list[tuple[float, bool]] = []
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for step in range(60):
+            for rank, (net, optimizer) in enumerate(zip(nets, optimizers, strict=True)):
+                optimizer.param_groups[0]["lr"] = 0.1 if step < 40 else 0.001
+                optimizer.zero_grad()
+                loss_of(net, step, rank).backward()  # type: ignore[no-untyped-call]
+            before = between.meters[0].code_error
+            between.before_update()
+            for optimizer in optimizers:
+                optimizer.step()
+            between.after_update()
+            (learning,) = between.learning().values() or (None,)
+            if step == 39:
+                assert not learning.goes_on, "codes were never said"
+            if learning is not None and step >= 40 and learning.error != before:
+                looks.append((learning.error, learning.goes_on))
+    assert len(looks) >= 20 // 3, "the error is looked at after the drop"
+    assert all(goes_on for error, goes_on in looks if error > 0.9)
+    assert len(told) == between.meters[0].relearned
+    assert all_same(parameters(net) for net in nets)

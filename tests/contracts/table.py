@@ -173,7 +173,7 @@ REDUCERS: tuple[Reducer, ...] = (
     PowerIteration(1),
     PowerIteration(2, iterations=3, codec=Cast("bfloat16")),
     Led(),
-    Led(0.2, values=Sharded(Quantize(8), Quantize(8)), least=1, order="magnitude", hold=3),
+    Led(0.2, values=Chain(Quantize(8), Entropy()), least=1, order="magnitude", hold=3),
     LGC(1),
     LGC(2, weights="sent", feedback="mean", codec=Quantize(4), check_every=2),
     Server(Led(0.1, values=LGCServer(2, check_every=2), order="value"), Identity()),

@@ -22,7 +22,7 @@ from .server import Server
 from .sharded import Sharded
 
 Kind = TypeVar("Kind", bound=Described)
-INSIDE = After | Difference | Feedback | Led | When  # what has another method inside
+INSIDE = After | Difference | Feedback | When  # what has another method inside
 
 
 def sharded(method: Kind) -> Kind:
@@ -56,8 +56,6 @@ def served(method: Kind, at: int | None = None, apart: bool | None = None) -> Ki
                 return Server(what.up, what.down, **given)
             case Led(values=LGC() as code):  # which has a form of its own for this
                 return Server(replace(what, values=_with_server(code)), Identity(), **given)
-            case Led(values=Sharded(up, down)):
-                return Server(replace(what, values=up), down, **given)
             case Led(values=Codec() as codec):
                 return Server(what, codec, **given)
             case Momentum(by=Reducer()):
@@ -88,8 +86,8 @@ def settled(method: Kind) -> Kind:
             what = what.then
         if isinstance(what, Server) and isinstance(what.up, Reducer):
             return replace(what, up=settled(what.up))
-        if isinstance(what, Learned):
-            return replace(what, learning_steps=0)
+        if isinstance(what, Led) and isinstance(what.values, Learned):
+            return replace(what, values=replace(what.values, learning_steps=0))
         return replace(what, ramp_steps=0) if isinstance(what, Momentum) else what
 
     rewritten: Kind = _rewritten(method, rule)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..codecs import Identity
-from ..core import EACH, Codec, Conversation, Message, Reducer, Reply
+from ..core import EACH, Codec, Conversation, Message, Parameter, Reducer, Reply
 from ..outcome import Learning
 from .auto_encoder import OPTIMIZERS, AutoEncoder, Trained, stepped
 from .average import STRIDE
@@ -57,6 +57,13 @@ class Learned(Reducer):
             raise ValueError(f"{name} learns at a rate above 0, not {self.rate!r}")
         if not 0 < self.bound < 1:
             raise ValueError(f"{name} takes a bound of the error above 0 and below 1, not {self.bound!r}")
+
+    @abstractmethod
+    def led(self, parameter: Parameter, hold: int) -> "Learned":
+        """The one for values at the places of leaders that change after so many steps."""
+
+    def suited(self, parameter: Parameter) -> Reducer:
+        return self.led(parameter, hold=1)
 
     @property
     @abstractmethod

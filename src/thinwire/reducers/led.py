@@ -12,6 +12,7 @@ from ..lazy import Lazy, dense, is_finite
 from ..outcome import Learning
 from ..precision import working
 from .average import STRIDE, Average, as_reducer
+from .learned import Learned
 
 
 class LedState(NamedTuple):
@@ -30,7 +31,7 @@ class Led(Reducer):
     """
 
     ratio: float = 0.001  # of a layer's entries; lower: less is sent
-    values: Codec | Reducer = Identity()  # what all say them through
+    values: Codec | Learned = Identity()  # what all say them through
     least: int = 10  # entries of a layer
     order: str = "index"  # of the values of a layer: "index"; the leader's "value", lowest first; or "magnitude"
     hold: int = 1  # steps for which places stay; higher: they cost less, and are less those that matter
@@ -41,7 +42,8 @@ class Led(Reducer):
     def __post_init__(self) -> None:
         if isinstance(self.values, Average):  # which a codec alone stands for
             object.__setattr__(self, "values", self.values.codec)
-        as_reducer(self.values)
+        if not isinstance(self.values, Codec | Learned):  # what remembered values would add them up at other places
+            raise ValueError(f"Led says values through a codec, LGC(...) or LGCServer(...), not {self.values!r}")
         Places(self.ratio, self.least, self.order)
         if not (isinstance(self.hold, int) and self.hold > 0):
             raise ValueError(f"Led holds places for 1 step or more, not {self.hold!r}")
@@ -58,9 +60,9 @@ class Led(Reducer):
             return Average()
         if end == "last":
             return Average(TopK(self.ratio))
-        values = as_reducer(self.values).suited(parameter)
-        if isinstance(values, Followed):
-            values = values.following(self.hold)
+        values = self.values
+        if isinstance(values, Learned):
+            values = values.led(parameter, self.hold)
         return replace(self, values=values, ranks=parameter.ranks)
 
     def joined(self, sizes: tuple[int, ...]) -> Reducer:
@@ -102,11 +104,3 @@ class Led(Reducer):
 
     def learning(self, state: LedState) -> Learning | None:
         return as_reducer(self.values).learning(state.inner)
-
-
-class Followed(Reducer):
-    """A reducer of values that has to know whose places they are at."""
-
-    def following(self, hold: int) -> Reducer:
-        """The one for places that are held for so many steps."""
-        raise NotImplementedError

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..codecs import Identity
-from ..core import EACH, Message, Parameter, Reducer, Reply
+from ..core import EACH, Message, Parameter, Reply
 from .auto_encoder import AutoEncoder
 from .learned import Learned, LearnedState
 
@@ -32,7 +32,7 @@ class LGC(Learned):
     def network(self) -> AutoEncoder:
         return AutoEncoder(self.channels)
 
-    def suited(self, parameter: Parameter) -> Reducer:
+    def led(self, parameter: Parameter, hold: int) -> Learned:
         if parameter.server is not None:
             raise ValueError(f"{self!r} is for all-reduce; by way of a server, say LGCServer(...)")
         return replace(self, ranks=parameter.ranks)

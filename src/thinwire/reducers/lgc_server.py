@@ -7,15 +7,14 @@ from torch import Tensor
 
 from ..codecs import Cast, TopK
 from ..codecs.sparse import check_ratio
-from ..core import EACH, Codec, Message, Parameter, Reducer, Reply
+from ..core import EACH, Codec, Message, Parameter, Reply
 from .auto_encoder import AutoEncoder
 from .learned import Learned, LearnedState
-from .led import Followed
 from .serving import check_codec
 
 
 @dataclass(frozen=True, repr=False)
-class LGCServer(Learned, Followed):
+class LGCServer(Learned):
     """Learned Gradient Compression by way of a server: the leader's code stands for all, each adds where it is large.
 
     The server has a decoder for each rank, and answers with the mean of what they make of it.
@@ -39,13 +38,10 @@ class LGCServer(Learned, Followed):
     def network(self) -> AutoEncoder:
         return AutoEncoder(self.channels, decoders=len(self.ranks), beside=True)
 
-    def suited(self, parameter: Parameter) -> Reducer:
+    def led(self, parameter: Parameter, hold: int) -> Learned:
         if parameter.server is None:
             raise ValueError(f"{self!r} goes by way of a server, and there is none: say Server(..., ...) around it")
-        return replace(self, ranks=parameter.ranks, at=parameter.server)
-
-    def following(self, hold: int) -> Reducer:
-        return replace(self, hold=hold)
+        return replace(self, ranks=parameter.ranks, at=parameter.server, hold=hold)
 
     def all_said(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
         encoder = self.network.sizes[0]  # decoders stay at the server

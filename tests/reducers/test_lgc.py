@@ -1,0 +1,218 @@
+"""Codes that are learned from what ranks have in common, and what is done when they do not do."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from thinwire import LGC, Identity, Led, LGCServer, Parameter, Quantize, Reducer, Server
+from thinwire.kernels import positions
+from thinwire.lazy import outline
+from thinwire.reducers.auto_encoder import AutoEncoder, stepped
+
+from ..helpers import Held, random, same_bits, step
+
+LENGTH, RANKS = 320, 3
+QUICK = {"learning_steps": 60, "rate": 3e-3, "check_every": 5, "bound": 0.6}
+
+
+def alike(seed: int, drifted: bool = False) -> list[Tensor]:
+    """What ranks have in common, sorted, and a little of their own; drifted, its order is another in each step."""
+    common = random(LENGTH, seed=seed).sort().values
+    if drifted:
+        common = common[torch.randperm(LENGTH, generator=torch.Generator().manual_seed(seed))]
+    return [common + 0.2 * random(LENGTH, seed=1000 * seed + rank) for rank in range(RANKS)]
+
+
+def begun(code: Reducer, ranks: int = RANKS) -> tuple[Reducer, list[Any]]:
+    server = 1 if isinstance(code, LGCServer) else None
+    like = torch.zeros(LENGTH)
+    suited = code.suited(Parameter("x", "dense", outline(like), tuple(range(ranks)), server=server))
+    return suited, [suited.init(like, 7) for _ in range(ranks)]
+
+
+def trained(code: Reducer, steps: int) -> tuple[Reducer, Held]:
+    suited, states = begun(code)
+    for i in range(steps):
+        held = step(suited, alike(i), states)
+        states = held.states
+    return suited, held
+
+
+FORMS = [LGC(**QUICK), LGC(**QUICK, weights="sent"), LGCServer(**QUICK, similarity=0.1)]
+every_form = pytest.mark.parametrize("code", FORMS, ids=["ring", "ring, sent", "server"])
+
+
+def test_the_network_has_the_shape_of_the_specification() -> None:
+    ring, server = AutoEncoder(), AutoEncoder(decoders=4, beside=True)
+    assert ring.sizes == [172_996, 43_648 + 33]
+    assert server.sizes == [172_996, *[43_648 + 34] * 4]
+    for length in (1, 15, 16, 17, 320):
+        weights = ring.begun(0, torch.device("cpu")).weights
+        code = ring.encode(weights, torch.zeros(2, length))
+        assert code.shape == (2, 4, -(-length // 16))
+        assert ring.decode(weights, code[0], length).shape == (length,)
+
+
+def test_a_step_of_adam_is_torchs() -> None:
+    x = random(50).requires_grad_()
+    adam, ours = torch.optim.Adam([x], lr=1e-2), AutoEncoder().begun(0, torch.device("cpu"))
+    ours = ours._replace(weights=x.detach().clone(), mean=torch.zeros(50), square=torch.zeros(50))
+    for i in range(5):
+        x.grad = random(50, seed=i + 1)
+        ours = stepped(ours, x.grad, "adam", 1e-2)
+        adam.step()
+        torch.testing.assert_close(ours.weights, x.detach())
+    assert torch.equal(stepped(ours, random(50), "sgd", 0.5).weights, ours.weights - 0.5 * random(50))
+
+
+@every_form
+def test_while_it_learns_all_have_the_mean_of_all_values(code: Reducer) -> None:
+    suited, states = begun(code)
+    for i in range(3):
+        xs = alike(i)
+        held = step(suited, xs, states)
+        states = held.states
+        torch.testing.assert_close(held.reduced, torch.stack(xs).mean(0))
+        assert all(same_bits(reply.sent, x) for reply, x in zip(held.replies, xs, strict=True))
+
+
+@every_form
+def test_it_learns_what_ranks_have_in_common_and_says_less_then(code: Reducer) -> None:
+    suited, held = trained(code, QUICK["learning_steps"])
+    learning = suited.learning(held.states[0])
+    assert learning is not None
+    assert learning.error < 0.6
+    assert not learning.goes_on
+    assert learning.relearned == 0
+    xs = alike(100)
+    coded = step(suited, xs, held.states)
+    off = (coded.reduced - torch.stack(xs).mean(0)).norm() / torch.stack(xs).mean(0).norm()
+    assert 0 < off < 0.6
+    assert all(same_bits(reply.reduced, coded.reduced) for reply in coded.replies)
+    said, common = [meter.payload_bytes for meter in coded.meters], 4 * LENGTH // 16 * 4
+    own = 3 * 4 + positions.coded_bytes(3, LENGTH)  # three values and where they are
+    # By way of the server at rank 1, which answers in 16 bits, rank 0 leads in this step, and says its code for all.
+    assert said == ([own + common, own + 2 * LENGTH, own] if isinstance(code, LGCServer) else [common] * RANKS)
+
+
+def test_weights_that_are_sent_are_those_that_all_would_have_learned() -> None:
+    _, ours = trained(LGC(**QUICK), 60)
+    _, theirs = trained(LGC(**QUICK, weights="sent"), 60)
+    for a, b in zip(ours.states, theirs.states, strict=True):
+        assert same_bits(a.trained.weights, b.trained.weights)
+    teacher, *others = (meter.payload_bytes for meter in theirs.meters)
+    assert teacher - others[0] == 4 * (LENGTH + 1) + 4 * (172_996 + 43_681), "the mean and the error, and all weights"
+
+
+def test_the_server_sends_its_encoder_and_keeps_its_decoders() -> None:
+    _, held = trained(LGCServer(**QUICK, similarity=0.1), 60)
+    encoder = 172_996
+    weights = [state.trained.weights for state in held.states]
+    assert same_bits(weights[0][:encoder], weights[1][:encoder])
+    assert same_bits(weights[2][:encoder], weights[1][:encoder])
+    assert not torch.equal(weights[0][encoder:], weights[1][encoder:]), "only the server has learned to decode"
+    worker, server, _ = (meter.payload_bytes for meter in held.meters)
+    assert server - worker == 4 * (LENGTH + 1) + 4 * encoder
+
+
+@every_form
+def test_values_that_drift_are_noticed_and_learned_anew(code: Reducer) -> None:
+    suited, held = trained(code, 60)
+    states, says_all = held.states, []
+    for i in range(12):
+        held = step(suited, alike(200 + i, drifted=True), states)
+        states = held.states
+        learning = suited.learning(states[0])
+        assert learning is not None
+        assert all(suited.learning(state) == learning for state in states), "all know, and go on alike"
+        says_all.append(learning.goes_on)
+    assert says_all == [False] * 4 + [True] * 8, "the fifth step looks at the error"
+    assert learning.relearned == 1
+    for i in range(60):  # and it is as it was: it learns, and codes are said again
+        held = step(suited, alike(300 + i), states)
+        states = held.states
+    found = suited.learning(states[0])
+    assert found is not None
+    assert found.relearned == 1
+    assert not found.goes_on
+    assert found.error < 0.6
+
+
+@every_form
+def test_values_without_anything_in_common_are_never_coded(code: Reducer) -> None:
+    suited, states = begun(code)
+    for i in range(130):
+        held = step(suited, [random(LENGTH, seed=1000 * i + rank) for rank in range(RANKS)], states)
+        states = held.states
+    learning = suited.learning(states[0])
+    assert learning is not None
+    assert learning.goes_on
+    assert learning.relearned == 2
+
+
+@pytest.mark.parametrize("feedback", ["own", "mean", "none"])
+def test_what_is_kept_of_the_error(feedback: str) -> None:
+    suited, held = trained(LGC(**QUICK, feedback=feedback), 60)
+    xs = alike(100)
+    coded = step(suited, xs, held.states)
+    for x, reply in zip(xs, coded.replies, strict=True):
+        if feedback == "none":
+            assert same_bits(reply.sent, x)
+        elif feedback == "mean":
+            assert same_bits(reply.sent, coded.reduced)
+        else:
+            assert not torch.equal(reply.sent, x)
+            assert not torch.equal(reply.sent, coded.reduced)
+            assert (reply.sent - x).norm() < x.norm()
+
+
+def test_codes_go_through_a_codec_and_are_learned_with_it() -> None:
+    suited, held = trained(LGC(**QUICK, codec=Quantize(4)), 60)
+    learning = suited.learning(held.states[0])
+    assert learning is not None
+    assert learning.error < 0.6
+    coded = step(suited, alike(100), held.states)
+    assert coded.meters[0].payload_bytes == 40 + 4  # 80 numbers of 4 bits, and a scale
+
+
+def test_gradients_that_become_smaller_make_no_difference() -> None:
+    led = Led(0.5, values=LGC(**QUICK), order="value")
+    suited = led.suited(Parameter("x", "dense", outline(torch.empty(20, 32)), (0, 1, 2)))
+    states = [suited.init(torch.zeros(20, 32), 3) for _ in range(RANKS)]
+    errors = []
+    for i in range(70):
+        size = 1.0 if i < 60 else 1e-4
+        common = random(20, 32, seed=i)
+        held = step(suited, [size * (common + 0.2 * random(20, 32, seed=1000 * i + r)) for r in range(RANKS)], states)
+        states = held.states
+        learning = suited.learning(states[0])
+        assert learning is not None
+        errors.append(learning.error)
+    assert learning.relearned == 0
+    assert errors[-1] != errors[59], "it was looked at again"
+    assert errors[-1] < 0.6
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    like = Parameter("x", "dense", outline(torch.empty(8, 8)), (0, 1))
+    for wrong, told in (
+        (lambda: LGC(-1), "learning_steps of 0 or more, not -1"),
+        (lambda: LGC(channels=0), "channels of 1 or more"),
+        (lambda: LGC(check_every=1), "check_every of 2 or more"),
+        (lambda: LGC(feedback="all"), "'own', 'mean', 'none', not 'all'"),
+        (lambda: LGCServer(feedback="own"), "'none', 'mean', not 'own'"),
+        (lambda: LGC(optimizer="lbfgs"), "'adam', 'sgd', not 'lbfgs'"),
+        (lambda: LGC(rate=0.0), "rate above 0"),
+        (lambda: LGC(bound=1.0), "above 0 and below 1"),
+        (lambda: LGC(weights="mine"), "'alike', 'sent', not 'mine'"),
+        (lambda: LGC(codec=3), "through a codec, not 3"),  # type: ignore[arg-type]
+        (lambda: LGCServer(innovation=0.0), "between 0 and 1"),
+        (lambda: LGCServer(similarity=1.0), "0 or more and below 1"),
+        (lambda: LGCServer(down=None), "a codec for down"),  # type: ignore[arg-type]
+        (lambda: LGCServer().suited(like), "there is none"),
+        (lambda: Server(LGC(), Identity()).suited(like), "by way of a server, say LGCServer"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            wrong()
