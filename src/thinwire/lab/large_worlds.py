@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 import thinwire
+from thinwire.lab.sizes import is_led
 
 LENGTH_BYTES = 8  # of the length that is told before messages whose length varies
 SAMPLES = 8  # shards of a tensor that are measured where their sizes vary
@@ -92,7 +93,9 @@ class Talks:
         self.varies = False  # sizes depend on the values
         self._rounds: defaultdict[tuple[int, int], Round] = defaultdict(Round)  # by step, and number in it
         # One unit at a time, for the memory; all units' first messages share a round all the same, and so on.
+        self._in_turns = False
         for unit in strategy.units(replica):
+            self._in_turns |= is_led(unit)
             state = strategy.init(replica, [unit])
             for step in range(steps):
                 said = {name: gradients[name].clone() for name in unit.names}
@@ -106,7 +109,14 @@ class Talks:
         candidates = {0} | {rank for rank in named if rank is not None and rank != thinwire.EACH}
         if max(candidates) >= ranks:
             raise ValueError(f"the method speaks to rank {max(candidates)}, but there are only {ranks} ranks")
-        return max((self._load(rank, ranks) for rank in sorted(candidates)), key=lambda load: load.link)
+        loads = [self._load(rank, ranks) for rank in sorted(candidates)]
+        if not self._in_turns:
+            return max(loads, key=lambda load: load.link)
+        # Over time, each rank is once what each of them is in a step: those that lead, and all that do not.
+        follower = next((rank for rank in range(ranks) if rank not in candidates), None)
+        if follower is not None:
+            loads += [self._load(follower, ranks)] * (ranks - len(loads))
+        return Load(*map(mean, zip(*loads, strict=True)))
 
     def _load(self, rank: int, ranks: int) -> Load:
         loads = [r.load(rank, ranks) for r in self._rounds.values()]
@@ -159,7 +169,7 @@ def _alone(message: thinwire.Message) -> tuple[thinwire.Reply[Tensor], int]:
     """Say a message in a world of one: what comes back, and its size."""
 
     def conversation() -> Generator[thinwire.Message, thinwire.Reply[Tensor], thinwire.Reply[Tensor]]:
-        return (yield message._replace(source=0, target=None, lazy=False))  # by name: so it is sealed, linear or not
+        return (yield message._replace(source=0, target=None))  # by name: so it is sealed, linear or not
 
     sender = thinwire.Simulated(1)
     ((reply,),) = sender.run([thinwire.together([(thinwire.world(1), conversation())])])

@@ -57,6 +57,11 @@ def gradients_of(replica: thinwire.Replica) -> dict[str, Tensor]:
     }
 
 
+def is_led(unit: thinwire.Unit) -> bool:
+    """Whether ranks take turns in telling the others what it is about."""
+    return any(isinstance(part, thinwire.Led) for part in thinwire.parts_of(unit.reducer))
+
+
 class Sizer:
     """Measures methods on the gradients of one model."""
 
@@ -142,10 +147,12 @@ class Sizer:
         between.after_update()
 
     def _measure(self, strategy: thinwire.DataParallel, units: list[thinwire.Unit]) -> Size:
-        sender = thinwire.Simulated(self.ranks)
+        sender, steps = thinwire.Simulated(self.ranks), self.steps
+        if any(map(is_led, units)):
+            steps = self.ranks * -(-steps // self.ranks)  # each leads as often, and says more then
         for bucket in self._buckets(units):
             states = [strategy.init(self.replica, bucket) for _ in range(self.ranks)]
-            for _ in range(self.steps):
+            for _ in range(steps):
                 talks = [
                     strategy.exchange(bucket, self._copy(bucket, r), self.ranks, states[r]) for r in range(self.ranks)
                 ]
@@ -154,8 +161,8 @@ class Sizer:
         names = [name for unit in units for name in unit.names]
         elements = sum(self.replica.parameters[name].numel() for name in names)
         serving = thinwire.servers(strategy)
-        workers = [counted.link_bytes / self.steps for r, counted in enumerate(sender.meters) if r not in serving]
-        payload, link = meter.payload_bytes / self.steps, meter.link_bytes / self.steps
+        workers = [counted.link_bytes / steps for r, counted in enumerate(sender.meters) if r not in serving]
+        payload, link = meter.payload_bytes / steps, meter.link_bytes / steps
         return Size(len(names), elements, 4 * elements, payload, link, max(workers) if serving and workers else None)
 
     def _buckets(self, units: list[thinwire.Unit]) -> Iterator[list[thinwire.Unit]]:

@@ -55,7 +55,7 @@ def served(method: Kind, at: int | None = None, apart: bool | None = None) -> Ki
             case Sharded():
                 return Server(what.up, what.down, **given)
             case Led(values=LGC() as code):  # which has a form of its own for this
-                return Server(replace(what, values=_with_server(code)), Identity(), **given)
+                return Server(replace(what, values=_with_server(code)), Nonzero(), **given)
             case Led(values=Codec() as codec):
                 return Server(what, codec, **given)
             case Momentum(by=Reducer()):
