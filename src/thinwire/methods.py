@@ -98,6 +98,11 @@ METHODS: dict[str, Method] = {
             "The largest 0.1 % of summed-up momentum: DGC. For SGD with momentum 0.9 on the thinnest links, few ranks.",
         ),
         Method(
+            "led",
+            After(200, Momentum(by=Led(values=Quantize(4)))),
+            "Values at a leader's largest 0.1 % in 4 bits: one rank tells the places. For SGD with momentum 0.9.",
+        ),
+        Method(
             "lgc",
             After(200, Momentum(by=Led(values=LGC(), order="value"))),
             "Values at a leader's largest 0.1 %, as learned codes: LGC. For study: led says the same in fewer bytes.",
@@ -106,11 +111,6 @@ METHODS: dict[str, Method] = {
             "lgc-ps",
             forms.served(After(200, Momentum(by=Led(values=LGC(), order="value")))),
             "As lgc, by way of a server at rank 0: one rank's code stands for all. For study, too.",
-        ),
-        Method(
-            "led",
-            After(200, Momentum(by=Led(values=Quantize(4)))),
-            "Values at a leader's largest 0.1 % in 4 bits: one rank tells the places. For SGD with momentum 0.9.",
         ),
         Method(
             "gennorm",
