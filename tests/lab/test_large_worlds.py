@@ -27,6 +27,13 @@ MORE = {
 }
 
 
+def is_led(name):
+    return any(isinstance(part, thinwire.Led) for part in thinwire.parts_of(thinwire.strategy_of(name)))
+
+
+ALIKE = [name for name in NAMES if not is_led(name)]  # no rank takes its turn in saying more
+
+
 @pytest.fixture(scope="module")
 def lenet():
     return Sizer.of_model("lenet", ranks=1, steps=STEPS)
@@ -48,7 +55,7 @@ def busiest(strategy, sizer, ranks):
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
-@pytest.mark.parametrize("method", [*NAMES, *MORE])
+@pytest.mark.parametrize("method", [*ALIKE, *MORE])
 def test_bytes_equal_those_of_the_simulated_world(lenet, method, ranks):
     strategy = thinwire.strategy_of(MORE.get(method, method))
     load = Talks(strategy, lenet.replica, lenet.gradients[0], ranks, STEPS).load(ranks)
@@ -57,13 +64,28 @@ def test_bytes_equal_those_of_the_simulated_world(lenet, method, ranks):
     assert load.link * STEPS == meter.link_bytes
 
 
-@pytest.mark.parametrize("method", [name for name in NAMES if name not in ("int8", "int4")])
+@pytest.mark.parametrize("method", [name for name in ALIKE if name not in ("int8", "int4")])
 def test_what_is_not_said_in_shards_needs_no_second_measurement(lenet, method):
     strategy = thinwire.strategy_of(method)
     talks = Talks(strategy, lenet.replica, lenet.gradients[0], 2, STEPS)
     assert not talks.in_shards
     meter = busiest(strategy, lenet, 6)
     assert talks.load(6).link * STEPS == meter.link_bytes
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+@pytest.mark.parametrize("method", ["led", "lgc", "Feedback(Led(0.01, values=Cast('float16'), ends=True))"])
+def test_where_ranks_take_turns_it_is_the_mean_over_them(lenet, method, ranks):
+    strategy = thinwire.settled(thinwire.strategy_of(method))
+    replica = lenet.replica._replace(size=ranks)
+    load = Talks(strategy, replica, lenet.gradients[0], ranks, STEPS).load(ranks)
+    counted = meters(strategy, of_size(lenet, replica), ranks, steps=ranks)  # a whole turn
+    assert load.payload == pytest.approx(mean(meter.payload_bytes for meter in counted) / ranks, rel=0.01)
+    assert load.link == pytest.approx(mean(meter.link_bytes for meter in counted) / ranks, rel=0.01)
+
+
+def of_size(sizer, replica):
+    return Sizer(replica, sizer.gradients, replica.size, STEPS)
 
 
 def test_shards_whose_sizes_vary_are_estimated_from_some():

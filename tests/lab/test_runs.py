@@ -8,6 +8,7 @@ FIELDS = {
     "factored",
     "groups",
     "server",
+    "learned",
     "schema",
     "version",
     "commit",

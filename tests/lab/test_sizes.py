@@ -63,6 +63,15 @@ def test_power_sgd_on_resnet18_saves_what_is_known(rank, ratio):
     assert round(size.ratio) == ratio
 
 
+def test_a_leader_is_measured_over_its_whole_turn():
+    sizes = Sizer.of_model("lenet", ranks=4, steps=2).measure("led")
+    # Each rank says its values every time, and places and scales in one of four steps.
+    values, places = sizes["joined ones"].payload, Sizer.of_model("lenet", ranks=2, steps=2).measure("led")
+    told = places["joined ones"].payload - values  # half of them instead of a quarter
+    assert 0 < told < values
+    assert Sizer.of_model("lenet", ranks=1, steps=1).measure("led")["joined ones"].payload == values + 3 * told
+
+
 def test_one_rank_is_refused():
     with pytest.raises(ValueError, match="2 ranks or more"):
         compare("fp16", "lenet", ranks=1, steps=1)

@@ -184,6 +184,34 @@ def test_all_speak_and_one_hears_the_mean(codec: Codec, target: int) -> None:
         torch.testing.assert_close(reply.reduced, mean if rank == target else torch.zeros(40))
 
 
+@pytest.mark.parametrize("codec", [Identity(), Entropy(), Quantize(8)], ids=repr)
+@pytest.mark.parametrize(("source", "target"), [(0, 2), (2, 1), (1, 1)])
+def test_one_speaks_and_one_hears_it(codec: Codec, source: int, target: int) -> None:
+    xs = by_rank(3, 40)
+    replies, counted = say([Message(x, codec, source=source, target=target) for x in xs])
+    said = payload.decode(payload.encode(xs[source], codec, 0), codec, 0, xs[0])
+    for rank, reply in enumerate(replies):
+        assert torch.equal(reply.reduced, said if rank == target else torch.zeros(40))
+        assert torch.equal(reply.sent, said if rank == source else torch.zeros(40))
+    assert {(rank, to) for rank, meter in enumerate(counted) for to, n in meter.sent.items() if n} <= {(source, target)}
+
+
+@pytest.mark.parametrize("codec", [Identity(), Entropy(), Quantize(8)], ids=repr)
+def test_each_speaks_and_one_hears_them_one_by_one(codec: Codec) -> None:
+    xs = by_rank(3, 40)
+    replies, counted = say([Message(x, codec, source=EACH, target=1) for x in xs])
+    assert torch.equal(replies[1].reduced, torch.stack([reply.sent for reply in replies]))
+    for rank in (0, 2):
+        assert torch.equal(replies[rank].reduced, torch.zeros(40))
+        assert set(counted[rank].sent) == {1}
+    assert not counted[1].sent
+
+
+def test_shards_of_what_one_rank_says_are_refused() -> None:
+    with pytest.raises(ValueError, match="shards are of a sum over all"):
+        say([Message(x, Identity(), source=0, target=EACH) for x in by_rank(2, 4)])
+
+
 def test_the_sum_of_half_precision_numbers_is_not_made_in_half_precision() -> None:
     # 0.0005 is less than half a step of float16 at 1: added one by one, the small ones would all vanish.
     xs = [torch.tensor([1.0, 1.0], dtype=torch.float16)] + [torch.full((2,), 4e-4, dtype=torch.float16)] * 15

@@ -38,6 +38,16 @@ def test_the_speedup_is_to_the_target_where_all_reach_it_and_else_per_step():
     assert "not" in row_of(unreachable, "powersgd")
 
 
+def test_what_learned_codes_save_while_they_are_in_use_is_a_column():
+    learned = {"errors": [[10, 0.5]], "learning": [[1, 50]], "coded": {"steps": 50, "dense": 10_000, "payload": 40}}
+    text = printed([a_run("dense"), a_run("lgc", learned=learned)])
+    assert "coded" in text
+    assert "250.0x" in row_of(text, "lgc")
+    never = learned | {"coded": {"steps": 0, "dense": 0, "payload": 0}}
+    assert "250.0x" not in printed([a_run("dense"), a_run("lgc", learned=never)])
+    assert "coded" not in printed([a_run("dense"), a_run("fp16")])
+
+
 def test_seeds_that_did_not_get_there_are_told():
     runs = [a_run("dense", 1), a_run("dense", 2), a_run("fp16", 1), a_run("fp16", 2, accuracy=0.5)]
     assert "(1 of 2)" in printed(runs)
