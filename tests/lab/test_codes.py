@@ -8,7 +8,8 @@ from thinwire.lab.report import lines, summary
 from thinwire.lab.report.looks import looks
 
 PARAMETERS = {"a": torch.zeros(10), "b": torch.zeros(5), "c": torch.zeros(7)}
-DEEP = "After(2, Momentum(by=Led(0.2, values=LGC(8, rate=3e-3, check_every=3, bound=0.999), order='value', ends=True), outside=0.0))"
+CODE = "LGC(8, rate=3e-3, check_every=3, bound=0.999)"
+DEEP = f"After(2, Momentum(by=Led(0.2, values={CODE}, order='value', ends=True), outside=0.0))"
 
 
 def test_bytes_are_those_of_the_steps_in_which_codes_are_said():
