@@ -40,8 +40,13 @@ def trained(code: Reducer, steps: int) -> tuple[Reducer, Held]:
     return suited, held
 
 
-FORMS = [LGC(**QUICK), LGC(**QUICK, weights="sent"), LGCServer(**QUICK, similarity=0.1)]
-every_form = pytest.mark.parametrize("code", FORMS, ids=["ring", "ring, sent", "server"])
+FORMS = {
+    "ring": LGC(**QUICK),
+    "ring, sent": LGC(**QUICK, weights="sent"),
+    "server": LGCServer(**QUICK),
+    "server, literally": LGCServer(**QUICK, similarity=0.1, decoders="rank"),
+}
+every_form = pytest.mark.parametrize("code", FORMS.values(), ids=list(FORMS))
 
 
 def test_the_network_has_the_shape_of_the_specification() -> None:
@@ -210,6 +215,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         (lambda: LGC(codec=3), "through a codec, not 3"),  # type: ignore[arg-type]
         (lambda: LGCServer(innovation=0.0), "between 0 and 1"),
         (lambda: LGCServer(similarity=1.0), "0 or more and below 1"),
+        (lambda: LGCServer(decoders="mine"), "'turn' or by 'rank', not 'mine'"),
         (lambda: LGCServer(down=None), "a codec for down"),  # type: ignore[arg-type]
         (lambda: LGCServer().suited(like), "there is none"),
         (lambda: Server(LGC(), Identity()).suited(like), "by way of a server, say LGCServer"),

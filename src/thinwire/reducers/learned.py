@@ -37,7 +37,7 @@ class Learned(Reducer):
     optimizer: str = "adam"  # of the auto-encoder, or "sgd"
     rate: float = 1e-3  # of its learning
     check_every: int = 50  # steps between looks at its error, in which all say their values; higher: less is sent
-    bound: float = 0.5  # of the error; above, it learns anew
+    bound: float = 0.6  # of the error; above, it learns anew
 
     FEEDBACKS: ClassVar[tuple[str, ...]] = ("none", "mean")
 

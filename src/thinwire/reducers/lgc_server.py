@@ -12,16 +12,19 @@ from .auto_encoder import AutoEncoder
 from .learned import Learned, LearnedState
 from .serving import check_codec
 
+DECODERS = ("turn", "rank")
+
 
 @dataclass(frozen=True, repr=False)
 class LGCServer(Learned):
     """Learned Gradient Compression by way of a server: the leader's code stands for all, each adds where it is large.
 
-    The server has a decoder for each rank, and answers with the mean of what they make of it.
+    The server has as many decoders as there are ranks, and answers with the mean of what they make of it.
     """
 
     innovation: float = 0.01  # of the values, the largest: what each rank says of its own; higher: more is sent
-    similarity: float = 0.5  # of the loss, that codes of different ranks are alike; the rest is for what is decoded
+    similarity: float = 0.0  # of the loss, that codes of different ranks are alike; the rest is for what is decoded
+    decoders: str = "turn"  # one for who leads, one for the rank after it, and so on; or one for each "rank"
     down: Codec = Cast("float16")  # from the server to the ranks, for the mean
     ranks: tuple[int, ...] = (0,)  # set for a model
     at: int = 0  # the rank that serves; set for a model
@@ -31,6 +34,10 @@ class LGCServer(Learned):
         super().__post_init__()
         check_ratio("LGCServer", self.innovation)
         check_codec("LGCServer", "down", self.down)
+        if self.decoders not in DECODERS:
+            raise ValueError(
+                f"LGCServer takes decoders by {' or by '.join(map(repr, DECODERS))}: not {self.decoders!r}"
+            )
         if not 0 <= self.similarity < 1:
             raise ValueError(f"LGCServer takes a similarity of 0 or more and below 1, not {self.similarity!r}")
 
@@ -54,7 +61,7 @@ class LGCServer(Learned):
         own = yield Message(x, TopK(self.innovation), state.seed, source=EACH, target=self.at)
         mean = torch.zeros_like(x)
         if own.reduced.ndim > x.ndim:  # as only the server hears it
-            rows = self._restored(weights, common.reduced, own.reduced[list(self.ranks)].float())
+            rows = self._restored(weights, common.reduced, own.reduced[list(self.ranks)].float(), state)
             mean = rows.mean(0).to(x.dtype)
         answer = yield Message(mean, self.down, state.seed, source=self.at)
         return Reply(answer.reduced, x if self.feedback == "none" else answer.reduced)
@@ -63,14 +70,17 @@ class LGCServer(Learned):
         codes = self.network.encode(weights, rows)
         common = self.as_said(codes[self._leads(state)], state.seed)
         own = torch.stack([TopK(self.innovation).keep(row).dense() for row in rows])
-        restored = self._restored(weights, common, own)
+        restored = self._restored(weights, common, own, state)
         reconstruction = (restored - rows).square().mean(1).sum()
         apart = (codes.unsqueeze(0) - codes.unsqueeze(1)).square().mean((2, 3)).sum()
         return restored.mean(0), (1 - self.similarity) * reconstruction + self.similarity * apart
 
-    def _restored(self, weights: Tensor, code: Tensor, own: Tensor) -> Tensor:
-        """What each rank's decoder makes of the common code, with what that rank said itself in its place."""
-        rows = [self.network.decode(weights, code, own.shape[1], k, row) for k, row in enumerate(own)]
+    def _restored(self, weights: Tensor, code: Tensor, own: Tensor, state: LearnedState) -> Tensor:
+        """What is made of the common code for each rank, with what that rank said itself in its place."""
+        first = self._leads(state) if self.decoders == "turn" else 0
+        which = [(k - first) % len(own) for k in range(len(own))]
+        length = own.shape[1]
+        rows = [self.network.decode(weights, code, length, k, row) for k, row in zip(which, own, strict=True)]
         return torch.where(own != 0, own, torch.stack(rows))
 
     def _leads(self, state: LearnedState) -> int:
