@@ -1,0 +1,259 @@
+"""Ways to say the values of all ranks, each with its bits and the error of the mean that comes of it."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from record import Record, Shown
+from torch import Tensor
+
+from thinwire import payload
+from thinwire.codecs import Cast, Chain, Entropy, Identity, Quantize, TopK
+from thinwire.core import Codec
+from thinwire.reducers import LGC, LGCServer
+from thinwire.reducers.learned import Learned, LearnedState
+
+SEED = 1
+BLOCK = 16  # values that a linear code takes together, as many as share a place in the auto-encoder's code
+
+
+class Result(NamedTuple):
+    """What came of saying values in some way, over the steps that were not learned from."""
+
+    name: str
+    bits: float  # for each value, that a rank says; the mean over ranks
+    order: float  # bits more for each value, that the leader says so that all know the order
+    real: float  # error of the mean gradient, of its norm
+    normal: float  # the same for values over their layer's root mean square
+    late: float | None = None  # at the end of learning, as the method itself reports it
+    first: float = 0.0  # real, over the first ten steps after learning
+    last: float = 0.0  # and over the last ten
+
+
+def said(x: Tensor, codec: Codec) -> tuple[Tensor, int]:
+    """What is heard, and the bits it took."""
+    if codec == Identity():
+        return x, 8 * x.nbytes
+    buffer = payload.encode(x, codec, SEED)
+    return payload.decode(buffer, codec, SEED, x), 8 * buffer.numel()
+
+
+def error(decoded: Tensor, true: Tensor, weight: Tensor) -> float:
+    """Of its norm, under these weights."""
+    return float(((decoded - true) * weight).norm() / (true * weight).norm())
+
+
+def measured(
+    record: Record, name: str, steps: Iterable[Shown], order: str, say: Callable[[Shown], tuple[Tensor, float]]
+) -> Result:
+    """The errors and bits of a way to say values, which gives the mean and the bits of all ranks together."""
+    real, normal, bits = [], [], 0.0
+    for shown in steps:
+        mean, took = say(shown)
+        true = shown.rows.mean(0)
+        real.append(error(mean, true, shown.real))
+        normal.append(error(mean, true, shown.normal))
+        bits += took / record.ranks / record.values
+    count = len(real)
+    return Result(
+        name,
+        bits / count,
+        record.order_bits(order),
+        sum(real) / count,
+        sum(normal) / count,
+        first=sum(real[:10]) / len(real[:10]),
+        last=sum(real[-10:]) / len(real[-10:]),
+    )
+
+
+def plain(record: Record, codec: Codec, name: str) -> Result:
+    """Every rank says its values through a codec."""
+
+    def say(shown: Shown) -> tuple[Tensor, float]:
+        heard = [said(row, codec) for row in shown.rows]
+        return torch.stack([x for x, _ in heard]).mean(0), sum(bits for _, bits in heard)
+
+    return measured(record, name, record.shown("index")[record.learning :], "index", say)
+
+
+def leader_alone(record: Record, codec: Codec, name: str) -> Result:
+    """Only the leader says its values; a multiple of them, learned for each layer, stands for the mean."""
+    steps = record.shown("index")
+    along, square = torch.zeros(len(record.counts)), torch.zeros(len(record.counts))
+    for shown in steps[: record.learning]:
+        own, mean = shown.rows[shown.leader], shown.rows.mean(0)
+        along += torch.stack([x.sum() for x in torch.split(own * mean, record.counts)])
+        square += torch.stack([x.sum() for x in torch.split(own * own, record.counts)])
+    multiple = record.each(along / square)
+
+    def say(shown: Shown) -> tuple[Tensor, float]:
+        heard, bits = said(shown.rows[shown.leader], codec)
+        return heard * multiple, bits
+
+    return measured(record, name, steps[record.learning :], "index", say)
+
+
+def order_alone(record: Record, codec: Codec | None, name: str) -> Result:
+    """The mean that was learned for each place in the order; and what ranks differ from it by, through a codec."""
+    steps = record.shown("value")
+    usual = torch.stack([shown.rows.mean(0) for shown in steps[: record.learning]]).mean(0)
+
+    def say(shown: Shown) -> tuple[Tensor, float]:
+        if codec is None:
+            return usual, 0.0
+        heard = [said(row - usual, codec) for row in shown.rows]
+        return usual + torch.stack([x for x, _ in heard]).mean(0), sum(bits for _, bits in heard)
+
+    return measured(record, name, steps[record.learning :], "value", say)
+
+
+def blocks(rows: Tensor) -> Tensor:
+    """Rows, cut into blocks: [rows, blocks, values of a block]."""
+    return F.pad(rows, (0, -rows.shape[-1] % BLOCK)).unflatten(-1, (-1, BLOCK))
+
+
+def principal(record: Record, order: str) -> tuple[Tensor, Tensor]:
+    """The mean block of all ranks' values, and its principal components, the largest first."""
+    seen = torch.cat([blocks(shown.rows).flatten(0, 1) for shown in record.shown(order)[: record.learning]]).double()
+    mean = seen.mean(0)
+    _, vectors = torch.linalg.eigh((seen - mean).T @ (seen - mean) / len(seen))
+    return mean.float(), vectors.flip(1).float()
+
+
+def linear(record: Record, order: str, components: int, codec: Codec, name: str) -> Result:
+    """Blocks of values as their first principal components."""
+    mean, vectors = principal(record, order)
+    kept = vectors[:, :components]
+
+    def say(shown: Shown) -> tuple[Tensor, float]:
+        heard = [said(x.T.contiguous(), codec) for x in (blocks(shown.rows) - mean) @ kept]
+        code = torch.stack([x for x, _ in heard]).mean(0)
+        decoded = (code.T @ kept.T + mean).flatten()[: record.values]
+        return decoded, sum(bits for _, bits in heard)
+
+    return measured(record, name, record.shown(order)[record.learning :], order, say)
+
+
+@dataclass(frozen=True, repr=False)
+class Rated(LGC):
+    """LGC that learns to keep its codes short, too, as far as an entropy coder can make use of it."""
+
+    weight: float = 0.0  # of the code's bits in the loss
+    levels: int = 127  # of the quantiser, on each side of zero
+
+    def decoded(self, weights: Tensor, rows: Tensor, state: LearnedState) -> tuple[Tensor, Tensor]:
+        if not self.weight:
+            return super().decoded(weights, rows, state)
+        codes = self.network.encode(weights, rows)
+        code = torch.stack([self.as_said(code, state.seed) for code in codes]).mean(0)
+        decoded = self.network.decode(weights, code, rows.shape[1])
+        off = (decoded - rows.mean(0)).square().mean()
+        step = codes.detach().abs().amax() / self.levels
+        return decoded, off + self.weight * torch.log2(1 + codes.abs() / step).mean()
+
+
+class Config(NamedTuple):
+    """How an auto-encoder is to learn."""
+
+    order: str = "value"
+    scale: str = "rms"
+    channels: int = 4
+    codec: Codec = Identity()
+    optimizer: str = "adam"
+    rate: float = 1e-3
+    weight: float = 0.0  # of the code's bits
+    passes: int = 1  # over the steps to learn from; the method itself makes one
+
+
+def taught(reducer: Learned, steps: list[Shown], passes: int, begun: LearnedState | None = None) -> LearnedState:
+    """The state after learning from these steps, one update a step, from the start or on from another state."""
+    state = begun or reducer.init(torch.empty(steps[0].rows.shape[1]), SEED)
+    for _ in range(passes):
+        for shown in steps:
+            off, trained = reducer.looked(shown.rows, state._replace(step=shown.at))
+            state = state._replace(trained=trained, error=off)
+    return state
+
+
+class Student:
+    """A record's auto-encoders, each taught once."""
+
+    def __init__(self, record: Record, passes: int) -> None:
+        self.record, self.passes = record, passes
+        self._taught: dict[Config, tuple[LGC, LearnedState]] = {}
+
+    def lgc(self, config: Config) -> tuple[LGC, LearnedState]:
+        """The ring form after learning; a code that is to be short learns that afterwards, or it is never used."""
+        given, config = config, config._replace(passes=config.passes * self.passes)
+        if config not in self._taught:
+            reducer = Rated(
+                learning_steps=10**9,
+                channels=config.channels,
+                codec=config.codec,
+                optimizer=config.optimizer,
+                rate=config.rate,
+                ranks=tuple(range(self.record.ranks)),
+                weight=config.weight,
+            )
+            steps = self.record.shown(config.order, config.scale)[: self.record.learning]
+            begun = self.lgc(given._replace(weight=0.0, codec=Identity()))[1] if config.weight else None
+            self._taught[config] = reducer, taught(reducer, steps, config.passes, begun)
+        return self._taught[config]
+
+    def ring(self, config: Config, name: str, codec: Codec | None = None) -> Result:
+        """The ring form, frozen; its codes said through the codec it was taught with, or another."""
+        reducer, state = self.lgc(config)
+        through, weights = codec or config.codec, state.trained.weights
+
+        @torch.no_grad()
+        def say(shown: Shown) -> tuple[Tensor, float]:
+            heard = [said(code, through) for code in reducer.network.encode(weights, shown.rows)]
+            code = torch.stack([x for x, _ in heard]).mean(0)
+            return reducer.network.decode(weights, code, self.record.values), sum(bits for _, bits in heard)
+
+        steps = self.record.shown(config.order, config.scale)[self.record.learning :]
+        return measured(self.record, name, steps, config.order, say)._replace(late=state.error)
+
+
+class Served(NamedTuple):
+    """The server form's result, and its error for what each rank has itself."""
+
+    result: Result
+    leader: float
+    others: float
+
+
+def server(
+    record: Record, innovation: float, similarity: float, passes: int, name: str, by_turn: bool = False
+) -> Served:
+    """The server form; `by_turn`: the first decoder is the leader's, whoever leads, and not the first rank's."""
+    ranks = tuple(range(record.ranks))
+    form = LGCServer(learning_steps=10**9, innovation=innovation, similarity=similarity, ranks=ranks)
+    steps = record.shown("value")
+    if by_turn:
+        form = replace(form, hold=10**9)
+        steps = [shown._replace(rows=shown.rows.roll(-shown.leader, 0), leader=0) for shown in steps]
+    state = taught(form, steps[: record.learning], passes)
+    weights, off = state.trained.weights, []
+
+    @torch.no_grad()
+    def say(shown: Shown) -> tuple[Tensor, float]:
+        code, bits = said(form.network.encode(weights, shown.rows)[shown.leader], form.codec)
+        own = [said(row, TopK(innovation)) for row in shown.rows]
+        restored = form._restored(weights, code, torch.stack([x for x, _ in own]))
+        off.append([error(a, b, shown.real) for a, b in zip(restored, shown.rows, strict=True)])
+        off[-1].insert(0, off[-1].pop(shown.leader))
+        return restored.mean(0), bits + sum(extra for _, extra in own)
+
+    result = measured(record, name, steps[record.learning :], "value", say)._replace(late=state.error)
+    each = torch.tensor(off).mean(0)
+    return Served(result, float(each[0]), float(each[1:].mean()))
+
+
+HALF = Cast("float16")
+
+
+def entropy(bits: int) -> Codec:
+    return Chain(Quantize(bits), Entropy())

@@ -1,0 +1,130 @@
+"""What replicas would say at a leader's places, step by step, from a training in one process."""
+
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Generator, Tensor, nn
+
+import thinwire
+from thinwire.codecs import Identity
+from thinwire.core import EACH, Conversation, Message, Reducer, Reply
+from thinwire.described import parts_of
+from thinwire.lab.workload import Split, Workload
+from thinwire.lab.workloads.camvid_pspnet import CamvidPSPNet
+from thinwire.lab.workloads.cifar10_resnet18 import Cifar10ResNet18
+from thinwire.lab.workloads.cifar10_resnet20 import Cifar10ResNet20
+from thinwire.reducers import After, Led, Momentum
+
+WORKLOADS: dict[str, type[Workload]] = {
+    "cifar10-resnet20": Cifar10ResNet20,
+    "cifar10-resnet18": Cifar10ResNet18,
+    "camvid-pspnet": CamvidPSPNet,
+}
+
+
+class Plan(NamedTuple):
+    """What is to be trained, and for how long."""
+
+    workload: str
+    ranks: int
+    steps: int
+    batch: int  # of a rank
+    dense: int  # steps at the start in which gradients are averaged as they are
+    ratio: float
+    seed: int
+
+
+@dataclass(frozen=True, repr=False)
+class Each(Reducer):
+    """All hear the values of each, and take the mean."""
+
+    def init(self, like: Tensor, seed: int) -> int:
+        return seed
+
+    def reduce(self, x: Tensor, state: int) -> Conversation:
+        heard = yield Message(x, Identity(), state, source=EACH)
+        return Reply(heard.reduced.mean(0), x), state
+
+
+@dataclass(frozen=True, repr=False)
+class Noted(Led):
+    """Led, with a note of the places, the scales and the values of each step."""
+
+    notes: dict[int, dict[str, Tensor]] = field(default_factory=dict, compare=False)
+
+    def reduce(self, x: Tensor, state: Any) -> Conversation:
+        conversation = super().reduce(x, state)
+        told = yield next(conversation)
+        placed: Any = told.reduced
+        values = conversation.send(told)
+        heard = yield values
+        self.notes[state.step] = {
+            "where": placed.where.int(),
+            "scales": placed.scales.clone(),
+            "rows": heard.reduced.clone(),
+        }
+        try:
+            conversation.send(heard)
+        except StopIteration as end:
+            return end.value
+        raise AssertionError("there is no third message")
+
+
+def batches(split: Split, plan: Plan) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of all ranks in turn, drawn with the plan's seed."""
+    draw = Generator().manual_seed(plan.seed)
+    while True:
+        order = torch.randperm(len(split), generator=draw)
+        for chosen in torch.split(order, plan.batch):
+            if len(chosen) == plan.batch:
+                yield split.batch(chosen, draw)
+
+
+def gradients(task: Workload, model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[float, list[Tensor]]:
+    """Loss and gradients of one rank's batch."""
+    model.zero_grad()
+    loss = task.loss(model, *batch)
+    loss.backward()
+    return float(loss.detach()), [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+
+def collected(plan: Plan, folder: Path) -> dict[str, Any]:
+    """Train one model on the batches of all ranks, whose gradients are exchanged as between replicas of it."""
+    task = WORKLOADS[plan.workload]()
+    torch.manual_seed(plan.seed)
+    training, _ = task.load(folder)
+    model = task.model()
+    shells = [deepcopy(model) for _ in range(plan.ranks)]  # where the exchange finds gradients; they are not trained
+    replicas = [thinwire.replica_of(m, rank=rank, size=plan.ranks) for rank, m in enumerate(shells)]
+    led = Noted(plan.ratio, values=Each(), order="value")
+    strategy = thinwire.strategy_of(After(plan.dense, Momentum(by=led)))
+    rehearsal = thinwire.Rehearsal(strategy, replicas)
+    optimizer = task.optimizer(model)
+    schedule = task.schedule(optimizer, plan.steps)
+    drawn, losses, rates = batches(training, plan), [], []
+    for step in range(plan.steps):
+        total = 0.0
+        for shell in shells:
+            loss, own = gradients(task, model, next(drawn))
+            total += loss / plan.ranks
+            for p, gradient in zip(shell.parameters(), own, strict=True):
+                p.grad = gradient
+        rehearsal.before_update()
+        for p, agreed in zip(model.parameters(), shells[0].parameters(), strict=True):
+            p.grad = agreed.grad
+        task.adjust(model)
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        rehearsal.after_update()
+        schedule.step()
+        losses.append(total)
+        if step % 10 == 9:
+            print(f"step {step + 1}: loss {sum(losses[-10:]) / 10:.3f}", flush=True)
+    (names,) = [u.names for u in strategy.units(replicas[0]) if any(isinstance(x, Noted) for x in parts_of(u.reducer))]
+    sizes = [replicas[0].parameters[name].numel() for name in names]
+    steps = [{"step": plan.dense + at, "leader": at % plan.ranks, **led.notes[at]} for at in sorted(led.notes)]
+    return {"plan": plan._asdict(), "names": names, "sizes": sizes, "losses": losses, "rates": rates, "steps": steps}
