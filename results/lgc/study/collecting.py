@@ -1,23 +1,24 @@
 """What replicas would say at a leader's places, step by step, from a training in one process."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 import thinwire
 from thinwire.codecs import Identity
-from thinwire.core import EACH, Conversation, Message, Reducer, Reply
+from thinwire.core import EACH, Conversation, Message, Reply
 from thinwire.described import parts_of
 from thinwire.lab.workload import Split, Workload
 from thinwire.lab.workloads.camvid_pspnet import CamvidPSPNet
 from thinwire.lab.workloads.cifar10_resnet18 import Cifar10ResNet18
 from thinwire.lab.workloads.cifar10_resnet20 import Cifar10ResNet20
-from thinwire.reducers import After, Led, Momentum
+from thinwire.reducers import LGC, After, Led, Momentum
+from thinwire.reducers.learned import LearnedState
 
 WORKLOADS: dict[str, type[Workload]] = {
     "cifar10-resnet20": Cifar10ResNet20,
@@ -39,15 +40,14 @@ class Plan(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Each(Reducer):
-    """All hear the values of each, and take the mean."""
+class Each(LGC):
+    """All hear the values of each, and take the mean, as while LGC learns; but nothing is learned."""
 
-    def init(self, like: Tensor, seed: int) -> int:
-        return seed
+    learning_steps: int = 10**9
 
-    def reduce(self, x: Tensor, state: int) -> Conversation:
-        heard = yield Message(x, Identity(), state, source=EACH)
-        return Reply(heard.reduced.mean(0), x), state
+    def all_said(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
+        heard = yield Message(x, Identity(), state.seed, source=EACH)
+        return heard.reduced.mean(0), state._replace(step=state.step + 1)
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,7 +76,7 @@ class Noted(Led):
 
 def batches(split: Split, plan: Plan) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches of all ranks in turn, drawn with the plan's seed."""
-    draw = Generator().manual_seed(plan.seed)
+    draw = torch.Generator().manual_seed(plan.seed)
     while True:
         order = torch.randperm(len(split), generator=draw)
         for chosen in torch.split(order, plan.batch):

@@ -169,7 +169,7 @@ def servers(record: Record, student: Student, wide: bool) -> tuple[Table, list[R
     ways = [(i, s) for i in (0.01, 0.1) for s in (0.5, 0.0)] if wide else [(0.01, 0.0)]
     found = [server(record, i, s, student.passes, f"innovation {i:.0%}, similarity {s}") for i, s in ways]
     name = "innovation 1%, similarity 0.0, a decoder for the leader"
-    found.append(server(record, 0.01, 0.0, student.passes, name, by_turn=True))
+    found.append(server(record, 0.01, 0.0, student.passes, name, decoders="turn"))
     head = ["", "bits/value", "+ order / ranks", "mean: real", "normalised", "leader's own", "others' own"]
     rows = [
         [

@@ -1,7 +1,7 @@
 """Ways to say the values of all ranks, each with its bits and the error of the mean that comes of it."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -226,15 +226,17 @@ class Served(NamedTuple):
 
 
 def server(
-    record: Record, innovation: float, similarity: float, passes: int, name: str, by_turn: bool = False
+    record: Record, innovation: float, similarity: float, passes: int, name: str, decoders: str = "rank"
 ) -> Served:
-    """The server form; `by_turn`: the first decoder is the leader's, whoever leads, and not the first rank's."""
-    ranks = tuple(range(record.ranks))
-    form = LGCServer(learning_steps=10**9, innovation=innovation, similarity=similarity, ranks=ranks)
+    """The server form, with a decoder for each rank, or for each turn from the leader on."""
+    form = LGCServer(
+        learning_steps=10**9,
+        innovation=innovation,
+        similarity=similarity,
+        decoders=decoders,
+        ranks=tuple(range(record.ranks)),
+    )
     steps = record.shown("value")
-    if by_turn:
-        form = replace(form, hold=10**9)
-        steps = [shown._replace(rows=shown.rows.roll(-shown.leader, 0), leader=0) for shown in steps]
     state = taught(form, steps[: record.learning], passes)
     weights, off = state.trained.weights, []
 
@@ -242,7 +244,7 @@ def server(
     def say(shown: Shown) -> tuple[Tensor, float]:
         code, bits = said(form.network.encode(weights, shown.rows)[shown.leader], form.codec)
         own = [said(row, TopK(innovation)) for row in shown.rows]
-        restored = form._restored(weights, code, torch.stack([x for x, _ in own]))
+        restored = form._restored(weights, code, torch.stack([x for x, _ in own]), state._replace(step=shown.at))
         off.append([error(a, b, shown.real) for a, b in zip(restored, shown.rows, strict=True)])
         off[-1].insert(0, off[-1].pop(shown.leader))
         return restored.mean(0), bits + sum(extra for _, extra in own)
