@@ -23,11 +23,12 @@ class Savings:
             self._told = not strategy.saves
             self._period, self._warm_up = strategy.period, strategy.warm_up
         units = strategy.units(replica) if isinstance(strategy, DataParallel) else ()
-        dense = all(loses_nothing(unit.reducer) or isinstance(unit.reducer, After) for unit in units)
-        # What is meant to be dense, at least to warm up, may differ by the rounding of shards and by a bit a parameter.
+        dense = all(loses_nothing(unit.reducer) for unit in units)
+        # What is meant to be dense may differ by the rounding of shards and by a bit a parameter.
         self._slack = 64 * replica.size + len(replica.parameters) if units and dense else 0
-        ramps = [part.ramp_steps for u in units for part in parts_of(u.reducer) if isinstance(part, Momentum)]
-        self._ramp_steps = max(ramps, default=0)
+        parts = [part for unit in units for part in parts_of(unit.reducer)]
+        ramps = [part.ramp_steps for part in parts if isinstance(part, Momentum)]
+        self._warm_steps = max([part.steps for part in parts if isinstance(part, After)] + ramps, default=0)
         self.begin()
 
     def begin(self) -> None:
@@ -42,7 +43,7 @@ class Savings:
         link, dense = self.meter.link_bytes - self._before[0], self.meter.dense_link_bytes - self._before[1]
         whole = self.meter.steps - self._since == self._period  # not if it began in the midst of it
         self.begin()
-        if self._told or not whole or not dense or link < dense + self._slack or steps <= self._ramp_steps:
+        if self._told or not whole or not dense or link < dense + self._slack or steps <= self._warm_steps:
             return
         self._told = True
         among = f"{self._period} steps" if self._period > 1 else "a step"

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Optimizer
 
 import thinwire
-from thinwire import DataParallel, Neighbours, strategy_of
+from thinwire import After, DataParallel, Neighbours, parts_of, strategy_of
 from thinwire.methods import METHODS
 
 INPUTS, CLASSES = 20, 10
@@ -21,7 +21,8 @@ SOME = ("dense", "powersgd", "topk", "int8", "sign")  # one of each kind
 # By how many ranks: all methods by two, and some of each kind by four.
 BY_RANKS = tuple((name, 2) for name in NAMES) + tuple((name, 4) for name in SOME)
 VARYING = ("topk8", "adacomp", "dgc", "gennorm", "co3")  # in length, from step to step
-FIXED = tuple(name for name in NAMES if name not in VARYING)
+LATER = tuple(n for n in NAMES if any(isinstance(part, After) for part in parts_of(strategy_of(n))))  # dense at first
+FIXED = tuple(name for name in NAMES if name not in VARYING + LATER)
 TINY_BUCKETS = 0.002  # in MB: the classifier below needs at least three of them
 
 
