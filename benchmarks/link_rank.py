@@ -1,4 +1,4 @@
-"""What torchrun starts on each rank of the links' benchmark: the median seconds of a step, by what is attached."""
+"""What torchrun starts on each rank of benchmarks with links: the seconds of a step and of coding, by what is attached."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(1024, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1000))
 
 
-def attached(name: str) -> DistributedDataParallel:
+def attached(name: str) -> tuple[DistributedDataParallel, thinwire.Handle | None]:
     torch.manual_seed(0)
     model = DistributedDataParallel(network(), bucket_cap_mb=ONE_BUCKET if name == "torch PowerSGD hook" else None)
     match name:
@@ -36,8 +36,8 @@ def attached(name: str) -> DistributedDataParallel:
             state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2)
             model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
         case _:
-            thinwire.attach(model, name)
-    return model
+            return model, thinwire.attach(model, name)
+    return model, None
 
 
 def step_of(model: DistributedDataParallel) -> Callable[[], None]:
@@ -53,26 +53,32 @@ def step_of(model: DistributedDataParallel) -> Callable[[], None]:
     return step
 
 
+def coding_of(handle: thinwire.Handle | None) -> float:
+    """The seconds that it has spent on encoding and decoding."""
+    return 0.0 if handle is None else handle.meter.encode_seconds + handle.meter.decode_seconds
+
+
 def main() -> None:
     names, steps = json.loads(sys.argv[1])
     torch.set_num_threads(1)
     store, rank, size = next(dist.rendezvous("env://"))
     links.enter(rank)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
-    seconds = {}
+    seconds, coding = {}, {}
     for name in names:
-        step = step_of(attached(name))
+        model, handle = attached(name)
+        step = step_of(model)
         for _ in range(3):  # DDP rebuilds its buckets, torch's PowerSGD starts, all memory is touched
             step()
-        times = []
+        times, before = [], coding_of(handle)
         for _ in range(steps):
             dist.barrier()
             start = perf_counter()
             step()
             times.append(perf_counter() - start)
-        seconds[name] = median(times)
+        seconds[name], coding[name] = median(times), (coding_of(handle) - before) / steps
     if rank == 0:
-        print(json.dumps(seconds), flush=True)
+        print(json.dumps([seconds, coding]), flush=True)
     dist.destroy_process_group()
 
 

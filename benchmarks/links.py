@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterable
 
 from benchmarks.rows import Row, at_least_when_quiet
 from thinwire.lab import links
@@ -20,7 +21,7 @@ def run() -> list[Row]:
         return [Row(f"links, not measured: {reason}", float("nan"))]
     rows = []
     for link, (busy, quiet) in BARS.items():
-        seconds = measure(link, STEPS[link])
+        seconds, _ = measure((*THEIRS, *OURS), link, STEPS[link])
         best = min(OURS, key=lambda name: seconds[name])
         for name in (*THEIRS[1:], *OURS):
             rows.append(Row(f"{link}, 2 nodes: step of fp32 DDP / of {name}", seconds["fp32 DDP"] / seconds[name]))
@@ -33,12 +34,12 @@ def run() -> list[Row]:
     return rows
 
 
-def measure(link: str, steps: int) -> dict[str, float]:
-    """The median seconds of a step, by what is attached; all in one run."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["-m", "benchmarks.link_rank", json.dumps([[*THEIRS, *OURS], steps])]
-    ran = subprocess.run(links.wrapped(command, links.Link.parse(link), 2), capture_output=True, text=True)
+def measure(names: Iterable[str], link: str, steps: int, nodes: int = 2) -> tuple[dict[str, float], dict[str, float]]:
+    """The median seconds of a step, and those of coding in it, by what is attached; all in one run."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nodes)]
+    command += ["-m", "benchmarks.link_rank", json.dumps([[*names], steps])]
+    ran = subprocess.run(links.wrapped(command, links.Link.parse(link), nodes), capture_output=True, text=True)
     if ran.returncode:
         raise RuntimeError(f"the benchmark's processes failed:\n{ran.stderr[-3000:]}")
-    told: dict[str, float] = json.loads(next(line for line in ran.stdout.splitlines() if line.startswith("{")))
-    return told
+    seconds, coding = json.loads(next(line for line in ran.stdout.splitlines() if line.startswith("[{")))
+    return seconds, coding

@@ -1,0 +1,39 @@
+"""Four nodes joined by thin links, 25 million parameters: a step with learned codes beside DGC's and PowerSGD's.
+
+Codes are said from the first step on, or learned in every step: their time does not depend on how good they are.
+"""
+
+from benchmarks.links import measure
+from benchmarks.rows import Row
+from thinwire.lab import links
+
+NODES, STEPS = 4, 9  # of which the median counts
+DGC = "Momentum(outside=0.0)"
+METHODS = {
+    "PowerSGD(1)": "Feedback(PowerSGD(1))",
+    "PowerSGD(4)": "Feedback(PowerSGD(4))",
+    "a leader's places, 4 bits": "Momentum(by=Led(values=Quantize(4), ends=True), outside=0.0)",
+    "LGC, coded": "Momentum(by=Led(values=LGC(0, check_every=1000), order='value', ends=True), outside=0.0)",
+    "LGC, learning": "Momentum(by=Led(values=LGC(1000), order='value', ends=True), outside=0.0)",
+    "LGC with a server, coded": (
+        "Momentum(by=Server(Led(values=LGCServer(0, check_every=1000), order='value', ends=True), Nonzero()), outside=0.0)"
+    ),
+}
+
+
+def run() -> list[Row]:
+    reason = links.possible()
+    if reason:
+        return [Row(f"links, not measured: {reason}", float("nan"))]
+    rows = []
+    for link in ("20mbit", "100mbit"):
+        seconds, coding = measure((DGC, *METHODS.values()), link, STEPS, NODES)
+        rows.append(Row(f"{link}, {NODES} nodes: step of DGC ({_told(DGC, seconds, coding)})", 1.0))
+        for name, method in METHODS.items():
+            what = f"{link}, {NODES} nodes: step of DGC / of {name} ({_told(method, seconds, coding)})"
+            rows.append(Row(what, seconds[DGC] / seconds[method]))
+    return rows
+
+
+def _told(method: str, seconds: dict[str, float], coding: dict[str, float]) -> str:
+    return f"{1000 * seconds[method]:.0f} ms, coding {1000 * coding[method]:.0f} ms"
