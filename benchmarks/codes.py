@@ -1,4 +1,4 @@
-"""Four nodes joined by thin links, 25 million parameters: a step with learned codes beside DGC's and PowerSGD's.
+"""Two nodes joined by a thin link, 25 million parameters: a step with learned codes beside DGC's and PowerSGD's.
 
 Codes are said from the first step on, or learned in every step: their time does not depend on how good they are.
 """
@@ -7,16 +7,16 @@ from benchmarks.links import measure
 from benchmarks.rows import Row
 from thinwire.lab import links
 
-NODES, STEPS = 4, 9  # of which the median counts
+NODES, STEPS = 2, 5  # of which the median counts
 DGC = "Momentum(outside=0.0)"
 METHODS = {
     "PowerSGD(1)": "Feedback(PowerSGD(1))",
     "PowerSGD(4)": "Feedback(PowerSGD(4))",
     "a leader's places, 4 bits": "Momentum(by=Led(values=Quantize(4), ends=True), outside=0.0)",
-    "LGC, coded": "Momentum(by=Led(values=LGC(0, check_every=1000), order='value', ends=True), outside=0.0)",
-    "LGC, learning": "Momentum(by=Led(values=LGC(1000), order='value', ends=True), outside=0.0)",
+    "LGC, coded": "Momentum(by=Led(values=LGC(0, check_every=1000), ends=True), outside=0.0)",
+    "LGC, learning": "Momentum(by=Led(values=LGC(1000), ends=True), outside=0.0)",
     "LGC with a server, coded": (
-        "Momentum(by=Server(Led(values=LGCServer(0, check_every=1000), order='value', ends=True), Nonzero()), outside=0.0)"
+        "Momentum(by=Server(Led(values=LGCServer(0, check_every=1000), ends=True), Nonzero()), outside=0.0)"
     ),
 }
 

@@ -1,4 +1,4 @@
-"""What torchrun starts on each rank of benchmarks with links: the seconds of a step and of coding, by what is attached."""
+"""What torchrun starts on each rank of benchmarks with links: seconds of a step and of coding, by what is attached."""
 
 import json
 import sys

@@ -18,7 +18,18 @@ from .hooks import Buckets, Updates, is_attached
 from .methods import notation_of, strategy_of
 from .nonfinite import check_on_nonfinite
 from .preparing import prepared
-from .reducers import LGC, Choose, Momentum, PowerIteration, PowerSGD, Server, as_reducer, loses_nothing, servers_apart
+from .reducers import (
+    LGC,
+    Choose,
+    Led,
+    Momentum,
+    PowerIteration,
+    PowerSGD,
+    Server,
+    as_reducer,
+    loses_nothing,
+    servers_apart,
+)
 from .replica import parameters_of, replica_of
 from .session import Session
 from .strategies import ABTraining, DataParallel, Independent, Neighbours, check_placed
@@ -200,6 +211,11 @@ def _warn_of_unlike_machines(transport: Collectives, strategy: Strategy) -> None
 
 def _warn_without_effect(strategy: Strategy, replica: Replica) -> None:
     """A setting that changes nothing is a mistake that its user would want to hear of."""
+    units = strategy.units(replica) if isinstance(strategy, DataParallel) else ()
+    led = any(isinstance(part, Led) for part in parts_of(strategy))
+    if units and led and not any(isinstance(part, Led) for unit in units for part in parts_of(unit.reducer)):
+        without = "this model has no matrix between its first and its last"
+        warnings.warn(f"{notation_of(strategy)} leads nothing: {without}", stacklevel=3)
     for part in parts_of(strategy):
         for case in part.cases if isinstance(part, Choose) else ():
             if not any(case.matches(parameter) for parameter in parameters_of(replica)):
@@ -209,7 +225,7 @@ def _warn_without_effect(strategy: Strategy, replica: Replica) -> None:
             warnings.warn(f"{part.down!r} has no effect in {part!r}: {linear}", stacklevel=3)
     if not isinstance(strategy, DataParallel) or loses_nothing(as_reducer(strategy.reducer)):
         return
-    if all(loses_nothing(unit.reducer) for unit in strategy.units(replica)):
+    if all(loses_nothing(unit.reducer) for unit in units):
         warnings.warn(
             f"{notation_of(strategy)} has no effect: every parameter of this model is sent as it is", stacklevel=3
         )

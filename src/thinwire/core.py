@@ -156,6 +156,7 @@ class Replica(NamedTuple):
     hosts: tuple[str, ...] = ()  # the machine of each rank; empty: all are on one
     loss: float | None = None  # of this step, if it was told
     workshop: Any = None  # what a strategy that changes the model itself works with
+    ends: Mapping[str, str] = {}  # the model's "first" matrix and its "last"; parts of a model have these, too
 
 
 class Strategy(Described, ABC):

@@ -16,9 +16,12 @@ class Guard:
 
     def __init__(self, strategy: Strategy) -> None:
         self._learns = any(isinstance(part, Learned) for part in parts_of(strategy))
+        self.found: dict[str, Learning] = {}  # how well each unit has learned to say less, by its key; after a step
 
     def end_step(self, strategy: Strategy, replica: Replica, state: Any, *meters: Meter) -> None:
-        found = learning(strategy, replica, state) if self._learns else {}
+        if not (self._learns and isinstance(strategy, DataParallel | Independent)):
+            return
+        self.found = found = strategy.learning(replica, state)
         if not found:
             return
         worst = max(found.values(), key=lambda one: one.error)
@@ -31,8 +34,3 @@ class Guard:
             )
         for meter in meters:
             meter.relearned, meter.code_error = relearned, worst.error
-
-
-def learning(strategy: Strategy, replica: Replica, state: Any) -> dict[str, Learning]:
-    """How well each unit has learned to say less, by its key; of those that learn."""
-    return strategy.learning(replica, state) if isinstance(strategy, DataParallel | Independent) else {}

@@ -100,7 +100,7 @@ class Handle:
         return self._session.layers()
 
     def learning(self) -> dict[str, Learning]:
-        """How far off learned codes are, and whether they are being learned, for methods that learn."""
+        """How far off learned codes were after the last step, and whether they are being learned."""
         return self._session.learning()
 
     def state_dict(self) -> dict[str, Any]:

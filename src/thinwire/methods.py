@@ -104,12 +104,12 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "lgc",
-            After(200, Momentum(by=Led(values=LGC(), order="value"))),
+            After(200, Momentum(by=Led(values=LGC()))),
             "Values at a leader's largest 0.1 %, as learned codes: LGC. For study: led says the same in fewer bytes.",
         ),
         Method(
             "lgc-ps",
-            forms.served(After(200, Momentum(by=Led(values=LGC(), order="value")))),
+            forms.served(After(200, Momentum(by=Led(values=LGC())))),
             "As lgc, by way of a server at rank 0: one rank's code stands for all. For study, too.",
         ),
         Method(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .core import Replica, Strategy, Talk
-from .guard import Guard, learning
+from .guard import Guard
 from .low_rank import Thin
 from .nonfinite import NonFiniteError, problem_of
 from .outcome import Learning, Lost
@@ -129,8 +129,8 @@ class Rehearsal:
         return {} if workshop is None else workshop.factored()
 
     def learning(self) -> dict[str, Learning]:
-        """How far off learned codes are, and whether they are being learned, for methods that learn."""
-        return learning(self.strategy, self.replicas[0], self.states[0])
+        """How far off learned codes were after the last step, and whether they are being learned."""
+        return self._guard.found
 
     def layers(self, rank: int = 0) -> dict[str, Layer]:
         """What a rank has said of each layer, and how much it has not."""

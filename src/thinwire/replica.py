@@ -46,7 +46,9 @@ def replica_of(
                 parameters[full], kinds[full] = p, _kind(layer, prefix, module)
     if not parameters:
         raise ValueError("the model has no parameter that requires a gradient: there is nothing to talk about")
-    return Replica(parameters, kinds, rank, size, hosts)
+    matrices = [name for name, p in parameters.items() if p.dim() > 1]
+    ends = {matrices[0]: "first", matrices[-1]: "last"} if len(matrices) > 1 else {}
+    return Replica(parameters, kinds, rank, size, hosts, ends=ends)
 
 
 def parameters_of(replica: Replica) -> list[Parameter]:

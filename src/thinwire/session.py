@@ -12,7 +12,7 @@ from torch import Tensor
 from . import checkpoints
 from .agreement import agree
 from .core import Replica, Strategy, Talk
-from .guard import Guard, learning
+from .guard import Guard
 from .lazy import is_finite
 from .methods import notation_of
 from .nonfinite import ADVICE, NonFiniteError, names_here, problem_of
@@ -173,8 +173,7 @@ class Session:
         return self.strategy.layers(self.replica, self.state, self.meter.dense_bytes, self.meter.said)
 
     def learning(self) -> dict[str, Learning]:
-        self.worker.wait()
-        return learning(self.strategy, self.replica, self.state)
+        return self._guard.found
 
     def state_dict(self) -> dict[str, Any]:
         self.worker.wait()

@@ -6,19 +6,26 @@ import pytest
 import torch
 
 from thinwire import (
+    LGC,
+    After,
     Average,
     Codec,
+    Difference,
     Feedback,
+    GroupsOf,
     Identity,
     Led,
     Momentum,
+    Nested,
     Parameter,
+    PowerSGD,
     Quantize,
     Reducer,
     Server,
     Sharded,
     Sign,
     TopK,
+    replica_of,
 )
 from thinwire.lazy import outline
 
@@ -95,11 +102,12 @@ def test_first_and_last_are_spared_unless_they_are_led_too() -> None:
 
     assert of((8,), "", Led(ends=True)) == Average()
     assert of((8, 8), "first", Led()) == Average()
-    assert of((8, 8), "last", Led(0.01)) == Average(TopK(0.01))
+    assert of((80, 80), "last", Led(0.01)) == Average(TopK(0.01))
+    assert of((8, 8), "last", Led(0.01)) == Average(TopK(10 / 64)), "as many of them at least"
     for led in (of((8, 8), "", Led()), of((8, 8), "first", Led(ends=True))):
         assert isinstance(led, Led)
         assert led.ranks == (0, 1)
-    assert of((8, 8), "last", Feedback(Led(0.01))) == Feedback(Average(TopK(0.01)))  # type: ignore[arg-type]
+    assert of((80, 80), "last", Feedback(Led(0.01))) == Feedback(Average(TopK(0.01)))  # type: ignore[arg-type]
     assert of((8, 8), "first", Momentum(by=Led())) == Average()  # type: ignore[arg-type]
 
 
@@ -135,7 +143,40 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         (lambda: Led(values=Sharded(Sign(), Sign())), "not Sharded"),  # type: ignore[arg-type]
         (lambda: Momentum(0.01, by=Led()), "ratio=0.01 makes no difference"),
         (lambda: Momentum(ramp_steps=5, by=Led()), "ramp_steps=5 makes no difference"),
-        (lambda: Momentum(by=TopK(0.1)), "said by a reducer"),  # type: ignore[arg-type]
+        (lambda: Momentum(by=Feedback(Led())), "remembers what Momentum around it does"),
     ):
         with pytest.raises(ValueError, match=told):
             wrong()
+
+
+def test_a_leader_that_has_next_to_nothing_leaves_the_rest_for_later() -> None:
+    xs = [torch.full((5, 10), 1e-38), torch.full((5, 10), 1e2)]
+    suited, states = started(Feedback(Led(1.0)), xs[0], 2)
+    held = step(suited, xs, states)
+    assert held.reduced.isfinite().all()
+    torch.testing.assert_close(held.replies[1].sent + suited.unsaid(held.states[1]).dense(), xs[1])  # type: ignore[union-attr]
+    torch.testing.assert_close(step(suited, xs, held.states).reduced, torch.full((5, 10), 1e2))
+
+
+def test_values_are_sorted_for_what_learns_and_for_nothing_else() -> None:
+    assert Led(values=LGC()).places.order == "value"
+    assert Led(values=LGC(), order="magnitude").places.order == "magnitude"
+    assert Led(values=Quantize(4)).places.order == "index"
+
+
+def test_what_needs_a_shape_before_it_is_not_joined() -> None:
+    assert After(2, Led()).joined((4, 4)) == After(2, Led(sizes=(4, 4)))
+    assert After(2, Led(), first=PowerSGD(2)).joined((4, 4)) is None
+    assert Difference(Led()).joined((4, 4)) == Difference(Led(sizes=(4, 4)))
+
+
+def test_parts_of_a_model_have_its_ends() -> None:
+    net = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(7)])
+    strategy = Nested(Average(), Led(0.1), GroupsOf(3))
+    kinds: list[str] = []
+    for rank in range(6):
+        units = strategy.units(replica_of(net, rank=rank, size=6))
+        kinds += [name for unit in units for name in unit.names if isinstance(unit.reducer, Led)]
+    assert sorted(kinds) == sorted(f"{i}.weight" for i in range(1, 6)) * 2, (
+        "in both groups, all but the first and the last"
+    )

@@ -1,5 +1,6 @@
 """Codes that are learned from what ranks have in common, and what is done when they do not do."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from thinwire import LGC, Identity, Led, LGCServer, Parameter, Quantize, Reducer
 from thinwire.kernels import positions
 from thinwire.lazy import outline
 from thinwire.reducers.auto_encoder import AutoEncoder, stepped
+from thinwire.reducers.learned import Learned
 
 from ..helpers import Held, random, same_bits, step
 
@@ -25,14 +27,14 @@ def alike(seed: int, drifted: bool = False) -> list[Tensor]:
     return [common + 0.2 * random(LENGTH, seed=1000 * seed + rank) for rank in range(RANKS)]
 
 
-def begun(code: Reducer, ranks: int = RANKS) -> tuple[Reducer, list[Any]]:
+def begun(code: Learned, ranks: int = RANKS) -> tuple[Reducer, list[Any]]:
     server = 1 if isinstance(code, LGCServer) else None
     like = torch.zeros(LENGTH)
-    suited = code.suited(Parameter("x", "dense", outline(like), tuple(range(ranks)), server=server))
+    suited = code.led(Parameter("x", "dense", outline(like), tuple(range(ranks)), server=server), hold=1)
     return suited, [suited.init(like, 7) for _ in range(ranks)]
 
 
-def trained(code: Reducer, steps: int) -> tuple[Reducer, Held]:
+def trained(code: Learned, steps: int) -> tuple[Reducer, Held]:
     suited, states = begun(code)
     for i in range(steps):
         held = step(suited, alike(i), states)
@@ -54,7 +56,7 @@ def test_the_network_has_the_shape_of_the_specification() -> None:
     assert ring.sizes == [172_996, 43_648 + 33]
     assert server.sizes == [172_996, *[43_648 + 34] * 4]
     for length in (1, 15, 16, 17, 320):
-        weights = ring.begun(0, torch.device("cpu")).weights
+        weights = ring.begun(0).weights
         code = ring.encode(weights, torch.zeros(2, length))
         assert code.shape == (2, 4, -(-length // 16))
         assert ring.decode(weights, code[0], length).shape == (length,)
@@ -62,7 +64,7 @@ def test_the_network_has_the_shape_of_the_specification() -> None:
 
 def test_a_step_of_adam_is_torchs() -> None:
     x = random(50).requires_grad_()
-    adam, ours = torch.optim.Adam([x], lr=1e-2), AutoEncoder().begun(0, torch.device("cpu"))
+    adam, ours = torch.optim.Adam([x], lr=1e-2), AutoEncoder().begun(0)
     ours = ours._replace(weights=x.detach().clone(), mean=torch.zeros(50), square=torch.zeros(50))
     for i in range(5):
         x.grad = random(50, seed=i + 1)
@@ -73,7 +75,7 @@ def test_a_step_of_adam_is_torchs() -> None:
 
 
 @every_form
-def test_while_it_learns_all_have_the_mean_of_all_values(code: Reducer) -> None:
+def test_while_it_learns_all_have_the_mean_of_all_values(code: Learned) -> None:
     suited, states = begun(code)
     for i in range(3):
         xs = alike(i)
@@ -84,7 +86,7 @@ def test_while_it_learns_all_have_the_mean_of_all_values(code: Reducer) -> None:
 
 
 @every_form
-def test_it_learns_what_ranks_have_in_common_and_says_less_then(code: Reducer) -> None:
+def test_it_learns_what_ranks_have_in_common_and_says_less_then(code: Learned) -> None:
     suited, held = trained(code, QUICK["learning_steps"])
     learning = suited.learning(held.states[0])
     assert learning is not None
@@ -123,7 +125,7 @@ def test_the_server_sends_its_encoder_and_keeps_its_decoders() -> None:
 
 
 @every_form
-def test_values_that_drift_are_noticed_and_learned_anew(code: Reducer) -> None:
+def test_values_that_drift_are_noticed_and_learned_anew(code: Learned) -> None:
     suited, held = trained(code, 60)
     states, says_all = held.states, []
     for i in range(12):
@@ -146,7 +148,7 @@ def test_values_that_drift_are_noticed_and_learned_anew(code: Reducer) -> None:
 
 
 @every_form
-def test_values_without_anything_in_common_are_never_coded(code: Reducer) -> None:
+def test_values_without_anything_in_common_are_never_coded(code: Learned) -> None:
     suited, states = begun(code)
     for i in range(130):
         held = step(suited, [random(LENGTH, seed=1000 * i + rank) for rank in range(RANKS)], states)
@@ -217,8 +219,52 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         (lambda: LGCServer(similarity=1.0), "0 or more and below 1"),
         (lambda: LGCServer(decoders="mine"), "'turn' or by 'rank', not 'mine'"),
         (lambda: LGCServer(down=None), "a codec for down"),  # type: ignore[arg-type]
-        (lambda: LGCServer().suited(like), "there is none"),
-        (lambda: Server(LGC(), Identity()).suited(like), "by way of a server, say LGCServer"),
+        (lambda: Led(values=LGCServer()).suited(like), "there is none"),
+        (lambda: Server(Led(values=LGC()), Identity()).suited(like), "by way of a server, say LGCServer"),
+        (lambda: LGC().suited(like), "for values at a leader's places"),
     ):
         with pytest.raises(ValueError, match=told):
             wrong()
+
+
+@every_form
+def test_steps_without_anything_to_learn_from_change_nothing(code: Learned) -> None:
+    suited, states = begun(code)
+    for i in range(10):
+        xs = alike(i) if i % 2 else [torch.zeros(LENGTH)] * RANKS
+        held = step(suited, xs, states)
+        states = held.states
+        learning = suited.learning(states[0])
+        assert learning is not None
+        assert 0 < learning.error < 1.5
+    learner = states[1 if isinstance(code, LGCServer) else 0].trained
+    assert learner.steps == 5
+
+
+@every_form
+def test_an_auto_encoder_that_diverges_begins_anew(code: Learned) -> None:
+    suited, states = begun(replace(code, optimizer="sgd", rate=1e9))
+    for i in range(8):
+        held = step(suited, alike(i), states)
+        states = held.states
+        learning = suited.learning(states[0])
+        assert learning is not None
+        assert learning.error <= 2, "and never NaN, which would count as a bad gradient"
+        assert held.reduced.isfinite().all()
+        assert all(state.trained.weights.isfinite().all() for state in states)
+
+
+def test_a_rank_that_only_serves_something_else_has_no_part_in_the_mean() -> None:
+    suited = LGC(5).led(Parameter("x", "dense", outline(torch.zeros(LENGTH)), (0, 2)), hold=1)
+    states = [suited.init(torch.zeros(LENGTH), 3) for _ in range(3)]
+    held = step(suited, [torch.ones(LENGTH), torch.zeros(LENGTH), torch.ones(LENGTH)], states)
+    assert torch.equal(held.reduced, torch.ones(LENGTH))
+
+
+def test_it_does_not_depend_on_torchs_default_type() -> None:
+    expected = AutoEncoder().begun(3).weights
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert same_bits(AutoEncoder().begun(3).weights, expected)
+    finally:
+        torch.set_default_dtype(torch.float32)

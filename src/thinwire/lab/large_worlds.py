@@ -113,6 +113,9 @@ class Talks:
         if not self._in_turns:
             return max(loads, key=lambda load: load.link)
         # Over time, each rank is once what each of them is in a step: those that lead, and all that do not.
+        serve = {way.target for r in self._rounds.values() for way in r.sealed} - {None, thinwire.EACH}
+        if serve:
+            return max((self._load(rank, ranks) for rank in serve if rank is not None), key=lambda load: load.link)
         follower = next((rank for rank in range(ranks) if rank not in candidates), None)
         if follower is not None:
             loads += [self._load(follower, ranks)] * (ranks - len(loads))

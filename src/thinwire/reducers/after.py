@@ -49,8 +49,8 @@ class After(Reducer):
     def joined(self, sizes: tuple[int, ...]) -> Reducer | None:
         before = {"first": as_reducer(self.first), "then": as_reducer(self.then)}
         after = {name: inner.joined(sizes) for name, inner in before.items()}
-        if not any(after.values()):
-            return None
+        if not any(after.values()) or any(inner.shaped for name, inner in before.items() if after[name] is None):
+            return None  # what needs its tensor's shape cannot do with several in one
         return replace(self, first=after["first"] or before["first"], then=after["then"] or before["then"])
 
     def learning(self, state: AfterState) -> Learning | None:

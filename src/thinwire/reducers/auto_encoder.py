@@ -65,11 +65,12 @@ class AutoEncoder(NamedTuple):
     def code_shape(self, length: int) -> tuple[int, int]:
         return self.channels, -(-length // PLACE)
 
-    def begun(self, seed: int, device: torch.device) -> Trained:
+    def begun(self, seed: int) -> Trained:
         """As torch's own layers begin: uniform, by the number of inputs; the same on every rank."""
         draw = torch.Generator().manual_seed(seed)
         layers = [*self.encoder, *self.decoder * self.decoders]
-        flat = torch.cat([(2 * torch.rand(x.size, generator=draw) - 1) * x.inputs**-0.5 for x in layers]).to(device)
+        drawn = [torch.rand(layer.size, generator=draw, dtype=torch.float32, device="cpu") for layer in layers]
+        flat = torch.cat([(2 * x - 1) * layer.inputs**-0.5 for x, layer in zip(drawn, layers, strict=True)])
         return Trained(flat, torch.zeros_like(flat), torch.zeros_like(flat), 0)
 
     def encode(self, weights: Tensor, rows: Tensor) -> Tensor:

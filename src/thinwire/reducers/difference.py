@@ -6,6 +6,7 @@ from torch import Tensor
 
 from ..core import Codec, Conversation, Parameter, Reducer, Reply
 from ..lazy import Lazy
+from ..outcome import Learning
 from ..precision import working
 from ..states import Spare
 from .average import as_reducer
@@ -48,6 +49,13 @@ class Difference(Reducer):
         """All ranks have this tensor, and know it; their weights are 1 together."""
         mine, theirs = (x.to(working(x.dtype), copy=True, memory_format=torch.contiguous_format) for _ in range(2))
         return DifferenceState(mine, theirs, as_reducer(self.inner).init(mine, seed), (Spare(), Spare(), Spare()))
+
+    def joined(self, sizes: tuple[int, ...]) -> Reducer | None:
+        inner = as_reducer(self.inner).joined(sizes)
+        return None if inner is None else replace(self, inner=inner)
+
+    def learning(self, state: DifferenceState) -> Learning | None:
+        return as_reducer(self.inner).learning(state.inner)
 
     def reduce(self, x: Tensor, state: DifferenceState) -> Conversation:
         inner, (mine, theirs, new) = as_reducer(self.inner), state.spare

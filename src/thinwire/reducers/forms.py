@@ -22,6 +22,7 @@ from .server import Server
 from .sharded import Sharded
 
 Kind = TypeVar("Kind", bound=Described)
+NEVER = 10**9  # steps
 INSIDE = After | Difference | Feedback | When  # what has another method inside
 
 
@@ -87,7 +88,7 @@ def settled(method: Kind) -> Kind:
         if isinstance(what, Server) and isinstance(what.up, Reducer):
             return replace(what, up=settled(what.up))
         if isinstance(what, Led) and isinstance(what.values, Learned):
-            return replace(what, values=replace(what.values, learning_steps=0))
+            return replace(what, values=replace(what.values, learning_steps=0, check_every=NEVER))
         return replace(what, ramp_steps=0) if isinstance(what, Momentum) else what
 
     rewritten: Kind = _rewritten(method, rule)

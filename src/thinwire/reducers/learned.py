@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Generator
 from dataclasses import dataclass
+from math import inf
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -10,11 +11,13 @@ from torch import Tensor
 
 from ..codecs import Identity
 from ..core import EACH, Codec, Conversation, Message, Parameter, Reducer, Reply
+from ..lazy import is_finite
 from ..outcome import Learning
 from .auto_encoder import OPTIMIZERS, AutoEncoder, Trained, stepped
 from .average import STRIDE
 
 FORGETS = 0.1  # of the mean error while it learns, a step
+HOPELESS = 2.0  # an error that is as bad as any larger one
 
 
 class LearnedState(NamedTuple):
@@ -28,7 +31,10 @@ class LearnedState(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Learned(Reducer):
-    """Values as codes of an auto-encoder, which learns from those of all ranks while these still say them all."""
+    """Values as codes of an auto-encoder, which learns from those of all ranks while these still say them all.
+
+    It is at work on the processor, wherever values are: all ranks have to get the same bits.
+    """
 
     learning_steps: int = 300  # before codes are said, and again when they are off; higher: closer codes, later
     channels: int = 4  # of the code, one number for every 16 values each; higher: closer, more is sent
@@ -63,7 +69,7 @@ class Learned(Reducer):
         """The one for values at the places of leaders that change after so many steps."""
 
     def suited(self, parameter: Parameter) -> Reducer:
-        return self.led(parameter, hold=1)
+        raise ValueError(f"{self!r} is for values at a leader's places: say Led(values={self!r}) around it")
 
     @property
     @abstractmethod
@@ -95,10 +101,14 @@ class Learned(Reducer):
         return shaped, next_state._replace(seed=state.seed + STRIDE)
 
     def init(self, like: Tensor, seed: int) -> LearnedState:
-        return LearnedState(0, seed, self.network.begun(seed, like.device), self.learning_steps, 1.0, 0)
+        return LearnedState(0, seed, self.network.begun(seed), self.learning_steps, 1.0, 0)
 
     def is_learning(self, state: LearnedState) -> bool:
         return state.step < state.until
+
+    def decides(self, state: LearnedState) -> bool:
+        """Whether what comes next depends on the error of this step."""
+        return state.step + 1 >= state.until
 
     def says_all(self, state: LearnedState) -> bool:
         """Whether this is a step in which all say their values, to learn from them or to look at the error."""
@@ -109,16 +119,23 @@ class Learned(Reducer):
 
     def looked(self, rows: Tensor, state: LearnedState) -> tuple[float, Trained]:
         """The error for these values, and the auto-encoder, after a step if it is learning."""
-        rows, trained, learns = rows.float(), state.trained, self.is_learning(state)
+        rows, trained, learns = rows.cpu().float(), state.trained, self.is_learning(state)
         mean = rows.mean(0)
+        size = float(mean.norm())
+        if not 0 < size < inf:
+            return state.error, trained  # there is nothing to learn from, or nothing that can be
         with torch.set_grad_enabled(learns):
             weights = trained.weights.clone().requires_grad_(learns)
             decoded, loss = self.decoded(weights, rows, state)
-        off = float((decoded.detach() - mean).norm() / mean.norm().clamp_min(torch.finfo(mean.dtype).tiny))
+        off = float((decoded.detach() - mean).norm()) / size
+        off = off if off < HOPELESS else HOPELESS  # which NaN is, too
         if not learns:
             return off, trained
         (gradient,) = torch.autograd.grad(loss, weights)
-        return state.error + FORGETS * (off - state.error), stepped(trained, gradient, self.optimizer, self.rate)
+        after = stepped(trained, gradient, self.optimizer, self.rate)
+        if not is_finite(after.weights):
+            after = self.network.begun(trained.steps)
+        return off if trained.steps == 0 else state.error + FORGETS * (off - state.error), after
 
     def after(self, state: LearnedState, error: float, trained: Trained) -> LearnedState:
         """The state after a step in which the error was looked at."""
@@ -142,9 +159,9 @@ class Learned(Reducer):
         if self.is_learning(state) and not self.is_learning(next_state):
             weights = trained.weights
             count = len(weights) if sizes is None else sizes
-            answer = yield Message(weights[:count], Identity(), state.seed, source=teacher)
+            answer = yield Message(weights[:count].to(x.device), Identity(), state.seed, source=teacher)
             if heard.reduced.ndim == x.ndim:
-                known = torch.cat([answer.reduced, weights[count:]])
+                known = torch.cat([answer.reduced.cpu(), weights[count:]])
                 next_state = next_state._replace(trained=trained._replace(weights=known))
         return told.reduced[:-1], next_state
 

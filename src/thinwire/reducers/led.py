@@ -14,6 +14,8 @@ from ..precision import working
 from .average import STRIDE, Average, as_reducer
 from .learned import Learned
 
+MOST = 1e4  # scales that a value may be large
+
 
 class LedState(NamedTuple):
     step: int
@@ -33,7 +35,7 @@ class Led(Reducer):
     ratio: float = 0.001  # of a layer's entries; lower: less is sent
     values: Codec | Learned = Identity()  # what all say them through
     least: int = 10  # entries of a layer
-    order: str = "index"  # of the values of a layer: "index"; the leader's "value", lowest first; or "magnitude"
+    order: str | None = None  # of a layer's values: "index", the leader's "value" or "magnitude"; None: as they need it
     hold: int = 1  # steps for which places stay; higher: they cost less, and are less those that matter
     ends: bool = False  # whether the model's first and last matrix are led, too; else dense, and top-k on its own
     sizes: tuple[int, ...] = ()  # of the layers; set for a model
@@ -44,7 +46,7 @@ class Led(Reducer):
             object.__setattr__(self, "values", self.values.codec)
         if not isinstance(self.values, Codec | Learned):  # what remembered values would add them up at other places
             raise ValueError(f"Led says values through a codec, LGC(...) or LGCServer(...), not {self.values!r}")
-        Places(self.ratio, self.least, self.order)
+        Places(self.ratio, self.least, self._order)
         if not (isinstance(self.hold, int) and self.hold > 0):
             raise ValueError(f"Led holds places for 1 step or more, not {self.hold!r}")
         if not isinstance(self.ends, bool):
@@ -52,14 +54,19 @@ class Led(Reducer):
 
     @property
     def places(self) -> Places:
-        return Places(self.ratio, self.least, self.order, self.sizes)
+        return Places(self.ratio, self.least, self._order, self.sizes)
+
+    @property
+    def _order(self) -> str:
+        """What is learned is learned from values that are sorted, and nothing else needs an order."""
+        return self.order or ("value" if isinstance(self.values, Learned) else "index")
 
     def suited(self, parameter: Parameter) -> Reducer:
         end = "" if self.ends else parameter.end
         if parameter.like.ndim < 2 or end == "first":
             return Average()
         if end == "last":
-            return Average(TopK(self.ratio))
+            return Average(TopK(min(1.0, max(self.ratio, self.least / max(1, parameter.like.numel())))))
         values = self.values
         if isinstance(values, Learned):
             values = values.led(parameter, self.hold)
@@ -91,7 +98,9 @@ class Led(Reducer):
         scale = torch.where(scale == 0, 1, scale)
         if not is_finite(flat):
             mine = torch.full_like(mine, torch.nan)  # wherever it is, all have to hear of it
-        reply, inner = yield from as_reducer(self.values).reduce(mine / scale, state.inner)
+        # A leader may have next to nothing where others have much: that is said in parts, and the rest stays unsaid.
+        values = (mine / scale).clamp(-MOST, MOST)
+        reply, inner = yield from as_reducer(self.values).reduce(values, state.inner)
         sorted_, turns = where.sort()
 
         def spread(values: Tensor | Lazy) -> Sparse:

@@ -41,16 +41,21 @@ class LGC(Learned):
         if self.weights == "sent":
             return (yield from self.taught(x, state, self.ranks[0], self.ranks))
         heard = yield Message(x, Identity(), state.seed, source=EACH)
-        return heard.reduced.mean(0), self.after(state, *self.looked(heard.reduced, state))
+        rows = heard.reduced[list(self.ranks)]
+        error, trained = self.looked(rows, state)
+        if self.decides(state):  # what is said next has to be the same on all ranks, whatever the last bits of this
+            told = yield Message(x.new_tensor([error]), Identity(), state.seed, source=self.ranks[0])
+            error = float(told.reduced)
+        return rows.mean(0), self.after(state, error, trained)
 
     def coded(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], Reply[Tensor]]:
         weights, network = state.trained.weights, self.network
-        code = network.encode(weights, x.float().unsqueeze(0))[0]
-        agreed = yield Message(code, self.codec, state.seed)
-        mean = network.decode(weights, agreed.reduced, len(x)).to(x.dtype)
+        code = network.encode(weights, x.cpu().float().unsqueeze(0))[0]
+        agreed = yield Message(code.to(x.device), self.codec, state.seed)
+        mean = network.decode(weights, agreed.reduced.cpu(), len(x)).to(x)
         sent = {"none": x, "mean": mean}.get(self.feedback)
         if sent is None:
-            sent = network.decode(weights, agreed.sent, len(x)).to(x.dtype)
+            sent = network.decode(weights, agreed.sent.cpu(), len(x)).to(x)
         return Reply(mean, sent)
 
     def decoded(self, weights: Tensor, rows: Tensor, state: LearnedState) -> tuple[Tensor, Tensor]:

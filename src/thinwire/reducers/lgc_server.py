@@ -36,7 +36,7 @@ class LGCServer(Learned):
         check_codec("LGCServer", "down", self.down)
         if self.decoders not in DECODERS:
             raise ValueError(
-                f"LGCServer takes decoders by {' or by '.join(map(repr, DECODERS))}: not {self.decoders!r}"
+                f"LGCServer has decoders by {' or by '.join(map(repr, DECODERS))}, not {self.decoders!r}"
             )
         if not 0 <= self.similarity < 1:
             raise ValueError(f"LGCServer takes a similarity of 0 or more and below 1, not {self.similarity!r}")
@@ -56,13 +56,13 @@ class LGCServer(Learned):
 
     def coded(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], Reply[Tensor]]:
         weights, network = state.trained.weights, self.network
-        code = network.encode(weights, x.float().unsqueeze(0))[0]
+        code = network.encode(weights, x.cpu().float().unsqueeze(0))[0].to(x.device)
         common = yield Message(code, self.codec, state.seed, source=self.ranks[self._leads(state)], target=self.at)
         own = yield Message(x, TopK(self.innovation), state.seed, source=EACH, target=self.at)
         mean = torch.zeros_like(x)
         if own.reduced.ndim > x.ndim:  # as only the server hears it
-            rows = self._restored(weights, common.reduced, own.reduced[list(self.ranks)].float(), state)
-            mean = rows.mean(0).to(x.dtype)
+            said = own.reduced[list(self.ranks)].cpu().float()
+            mean = self._restored(weights, common.reduced.cpu(), said, state).mean(0).to(x)
         answer = yield Message(mean, self.down, state.seed, source=self.at)
         return Reply(answer.reduced, x if self.feedback == "none" else answer.reduced)
 

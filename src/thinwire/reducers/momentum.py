@@ -8,11 +8,14 @@ from torch import Tensor
 from ..codecs import Cast, Chain, TopK
 from ..codecs.sparse import check_ratio
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
+from ..described import parts_of
 from ..lazy import Lazy, Rest, dense, left_after, zero_where
 from ..outcome import Learning
 from ..precision import working
 from ..states import Spare
-from .average import STRIDE, Average
+from .average import STRIDE, Average, as_reducer
+from .difference import Difference
+from .feedback import Feedback
 from .server import loses_nothing
 
 RAMP = (0.25, 0.0625, 0.015625, 0.004)  # the paper's, of all entries; those that are not above the ratio are left out
@@ -43,7 +46,7 @@ class Momentum(Reducer):
     ramp_steps: int = 0  # over which the ratio falls to its final one; higher: more is sent at the start
     values: Codec = Cast("float16")  # what the largest entries are said through
     ranks: int | None = None  # that the clip is for; None: as many as there are
-    by: Reducer | None = None  # what says the sums, in place of ratio, ramp_steps and values
+    by: Codec | Reducer | None = None  # what says the sums, in place of ratio, ramp_steps and values
 
     def __post_init__(self) -> None:
         check_ratio("Momentum", self.ratio)
@@ -63,8 +66,9 @@ class Momentum(Reducer):
             raise ValueError(f"Momentum clips for 1 rank or more, not {self.ranks!r}")
         if self.ranks is not None and self.clip is None:
             raise ValueError(f"{self.ranks!r} ranks make no difference to Momentum without a clip")
-        if self.by is not None and not isinstance(self.by, Reducer):
-            raise ValueError(f"Momentum's sums are said by a reducer, not {self.by!r}")
+        for part in () if self.by is None else parts_of(as_reducer(self.by)):
+            if isinstance(part, Difference | Feedback | Momentum):
+                raise ValueError(f"{part!r} remembers what Momentum around it does, so its sums cannot be said by it")
         fixed = [f for f in fields(self) if f.name in ("ratio", "ramp_steps", "values")]
         for f in fixed if self.by is not None else ():
             if getattr(self, f.name) != f.default:
@@ -75,7 +79,7 @@ class Momentum(Reducer):
         return True  # each layer has entries of a size of its own
 
     def suited(self, parameter: Parameter) -> Reducer:
-        by = self.by.suited(parameter) if self.by else None
+        by = None if self.by is None else as_reducer(self.by).suited(parameter)
         if by is None and parameter.like.ndim < 2:
             return Average()
         if by is not None and loses_nothing(by):
@@ -91,7 +95,7 @@ class Momentum(Reducer):
 
     def init(self, like: Tensor, seed: int) -> MomentumState:
         velocity = torch.zeros(like.shape, dtype=working(like.dtype), device=like.device)
-        inner = None if self.by is None else self.by.init(velocity, seed)
+        inner = None if self.by is None else as_reducer(self.by).init(velocity, seed)
         applied = torch.zeros_like(velocity) if self.taken_back else None
         return MomentumState(0, seed, velocity, torch.zeros_like(velocity), inner, applied, Spare(), Spare())
 
@@ -105,7 +109,7 @@ class Momentum(Reducer):
             reply = yield Message(said, codec, state.seed, lazy=True)
         else:
             torch.add(velocity, state.unsent, out=unsent)
-            reply, inner = yield from self.by.reduce(unsent, state.inner)
+            reply, inner = yield from as_reducer(self.by).reduce(unsent, state.inner)
         zero_where(velocity, reply.sent)
         left = left_after(unsent, reply.sent).dense()
         reduced, applied = reply.reduced, state.applied
@@ -133,11 +137,11 @@ class Momentum(Reducer):
         return tuple(ratio for ratio in RAMP if ratio > self.ratio)
 
     def joined(self, sizes: tuple[int, ...]) -> Reducer | None:
-        by = None if self.by is None else self.by.joined(sizes)
+        by = None if self.by is None else as_reducer(self.by).joined(sizes)
         return None if by is None else replace(self, by=by)
 
     def learning(self, state: MomentumState) -> Learning | None:
-        return None if self.by is None else self.by.learning(state.inner)
+        return None if self.by is None else as_reducer(self.by).learning(state.inner)
 
     def unsaid(self, state: MomentumState) -> Tensor:
         return state.unsent

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..codecs import Identity
-from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
+from ..codecs import Identity, Nonzero, TopK
+from ..core import EACH, Codec, Conversation, Message, Parameter, Reducer, Reply
 from ..described import Described, parts_of
 from ..lazy import Rest
 from ..outcome import Learning
@@ -54,6 +54,8 @@ class Server(Reducer):
             return self
         if not isinstance(up, Average):
             return replace(self, up=up)
+        if isinstance(up.codec, TopK) and isinstance(self.up, Reducer):  # few entries of each rank, more of their sum
+            return replace(self, up=up.codec, down=Nonzero())
         return replace(self, up=up.codec, down=up.codec if up.codec.linear else self.down)
 
     @property
@@ -88,6 +90,7 @@ class Server(Reducer):
     def _by_way(self, message: Message) -> Generator[Message, Reply[Any], Reply[Any]]:
         if message.target is not None or message.source == self.at:  # to the server alone, or from it
             return (yield message)
+        assert message.source != EACH, "what is heard one by one has a target"
         heard = yield message._replace(target=self.at)
         if message.source is None:  # the answer is the sum of what all said
             message = message._replace(codec=message.codec if message.codec.linear else self.down)

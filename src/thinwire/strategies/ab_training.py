@@ -6,9 +6,10 @@ from torch import Tensor
 
 from ..codecs import Identity
 from ..core import Codec, Reducer, Replica, State, Talk
+from ..described import parts_of
 from ..low_rank.workshop import MOMENTS
 from ..outcome import Outcome
-from ..reducers import as_reducer
+from ..reducers import Learned, as_reducer
 from ..topologies import Grouping, Groups, group_of, part_of, within
 from . import syncs
 from .data_parallel import DataParallel
@@ -46,7 +47,8 @@ class ABTraining(Independent):
     moments: str = "carry"  # what the optimizer remembers is turned with the weights; "reset": is forgotten
 
     def __post_init__(self) -> None:
-        as_reducer(self.reducer)
+        if any(isinstance(part, Learned) for part in parts_of(as_reducer(self.reducer))):
+            raise ValueError(f"{self.reducer!r} learns from step to step, and what ABTraining exchanges changes")
         for name, least in (("after", 0), ("every", 1), ("full", 0), ("rebound", 0)):
             value = getattr(self, name)
             if not (isinstance(value, int) and value >= least):

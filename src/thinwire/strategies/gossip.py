@@ -9,13 +9,13 @@ from ..core import Codec, Message, Reducer, Replica, Reply, State, Talk, togethe
 from ..described import parts_of
 from ..lazy import dense
 from ..outcome import Lost, Outcome
-from ..reducers import Average, Difference, Led, Matched, PowerIteration, PowerSGD, Server, Sharded, as_reducer
+from ..reducers import Average, Difference, Learned, Led, Matched, PowerIteration, PowerSGD, Server, Sharded, as_reducer
 from ..topologies import Graph, Ring, Topology
 from .neighbours import Neighbours, check_rate, check_topology, graph_of
 from .units import Unit, check_fuse_below, not_finite, units_of, watched
 
 # What comes of these is right only if all ranks hear the same: they agree on a basis or a scale, or share work.
-OF_ALL = (Led, Matched, PowerIteration, PowerSGD, Server, Sharded)
+OF_ALL = (Learned, Led, Matched, PowerIteration, PowerSGD, Server, Sharded)
 
 
 class GossipState(NamedTuple):

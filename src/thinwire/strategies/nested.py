@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..core import Codec, Reducer, Replica, State, Strategy, Talk
 from ..lazy import is_finite
-from ..outcome import Lost, Outcome
+from ..outcome import Learning, Lost, Outcome
 from ..topologies import ByHost, Grouping, Groups, group_of, part_of, within
 from .data_parallel import DataParallel
 from .independent import Independent
@@ -89,6 +89,10 @@ class Nested(Independent):
         """What this rank speaks for between groups."""
         seat = self.seat(replica)
         return self._between().units(_for_others(replica, seat)) if seat.column else ()
+
+    def learning(self, replica: Replica, state: NestedState) -> dict[str, Learning]:
+        within = self._within().learning(part_of(replica, self.seat(replica).group), state.inner)
+        return {f"{INSIDE}: {key}": found for key, found in within.items()} | super().learning(replica, state)
 
     def remembered(self, state: NestedState) -> dict[str, State]:
         outer = self._between()

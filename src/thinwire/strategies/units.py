@@ -30,9 +30,9 @@ class Unit(NamedTuple):
 
     def kind(self, replica: Replica) -> str:
         """Of its layer; tensors that share a conversation are a kind of their own."""
-        if self.reducer.joined(()) is not None:
-            return JOINED
-        return replica.kinds[self.names[0]] if len(self.names) == 1 else FUSED
+        if len(self.names) == 1:
+            return replica.kinds[self.names[0]]
+        return FUSED if self.reducer.joined(()) is None else JOINED
 
     def gathered(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """Its tensors as one: the tensor itself, if there is one only."""
@@ -56,10 +56,9 @@ def units_of(replica: Replica, reducer: Codec | Reducer, fuse_below: int) -> tup
     """What to talk about, in an order that depends on the model alone."""
     groups: dict[Any, list[str]] = defaultdict(list)
     apart = servers_apart(as_reducer(reducer))
-    trainers = tuple(rank for rank in range(replica.size) if rank not in apart)
-    ends = _ends(replica)
+    trainers = tuple(rank for rank in range(replica.size) if rank not in apart) or (0,)
     for name, p in replica.parameters.items():
-        parameter = Parameter(name, replica.kinds[name], outline(p), trainers, ends.get(name, ""))
+        parameter = Parameter(name, replica.kinds[name], outline(p), trainers, replica.ends.get(name, ""))
         suited = as_reducer(reducer).suited(parameter)
         joint = suited.joined((p.numel(),)) is not None
         alone = not joint and (suited.shaped or p.numel() >= fuse_below)
@@ -69,12 +68,6 @@ def units_of(replica: Replica, reducer: Codec | Reducer, fuse_below: int) -> tup
         sizes = tuple(replica.parameters[name].numel() for name in names)
         units.append(Unit(tuple(names), suited.joined(sizes) or suited, seed))
     return tuple(units)
-
-
-def _ends(replica: Replica) -> dict[str, str]:
-    """The model's first matrix and its last, in the order in which it has them."""
-    matrices = [name for name, p in replica.parameters.items() if p.dim() > 1]
-    return {matrices[0]: "first", matrices[-1]: "last"} if len(matrices) > 1 else {}
 
 
 def check_fuse_below(name: str, fuse_below: int) -> None:
