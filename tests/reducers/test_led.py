@@ -177,6 +177,4 @@ def test_parts_of_a_model_have_its_ends() -> None:
     for rank in range(6):
         units = strategy.units(replica_of(net, rank=rank, size=6))
         kinds += [name for unit in units for name in unit.names if isinstance(unit.reducer, Led)]
-    assert sorted(kinds) == sorted(f"{i}.weight" for i in range(1, 6)) * 2, (
-        "in both groups, all but the first and the last"
-    )
+    assert sorted(kinds) == sorted(2 * [f"{i}.weight" for i in range(1, 6)]), "in both groups, all but the two ends"

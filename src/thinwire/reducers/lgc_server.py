@@ -35,9 +35,7 @@ class LGCServer(Learned):
         check_ratio("LGCServer", self.innovation)
         check_codec("LGCServer", "down", self.down)
         if self.decoders not in DECODERS:
-            raise ValueError(
-                f"LGCServer has decoders by {' or by '.join(map(repr, DECODERS))}, not {self.decoders!r}"
-            )
+            raise ValueError(f"LGCServer has decoders by {' or by '.join(map(repr, DECODERS))}, not {self.decoders!r}")
         if not 0 <= self.similarity < 1:
             raise ValueError(f"LGCServer takes a similarity of 0 or more and below 1, not {self.similarity!r}")
 
