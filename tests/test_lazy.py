@@ -3,7 +3,7 @@ import torch
 
 from thinwire.kernels.product import Product
 from thinwire.kernels.sparse import Sparse
-from thinwire.lazy import WeightedSum, copy_, dense, is_finite, left_after, norm
+from thinwire.lazy import WeightedSum, copy_, dense, is_finite, left_after, norm, pieces
 
 from .helpers import random, same_bits
 
@@ -23,6 +23,15 @@ def test_what_is_written_out_and_what_is_not_are_used_alike(written: bool) -> No
     total = random(6, 10, seed=3)
     left = left_after(total.clone(), what)
     assert same_bits(dense(left), total - expected)
+
+
+def test_what_is_cut_into_pieces_is_the_same_as_one() -> None:
+    sizes, where = [3, 0, 16, 5], torch.tensor([0, 2, 3, 17, 18, 19, 23])
+    sparse = Sparse(random(7), where, torch.empty(4, 6))
+    for what in (sparse, sparse.dense(), Product(random(2, 4, seed=1), random(2, 6, seed=2), torch.empty(4, 6))):
+        cut = pieces(what, sizes)
+        assert [piece.shape.numel() for piece in cut] == sizes
+        assert same_bits(torch.cat([dense(piece) for piece in cut]), dense(what).flatten())
 
 
 def test_a_tensor_is_itself() -> None:

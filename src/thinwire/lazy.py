@@ -45,6 +45,10 @@ class Lazy(ABC):
         """Set a contiguous tensor of its shape to zero where this is not."""
         target.masked_fill_(self.dense() != 0, 0)
 
+    def pieces(self, sizes: list[int]) -> "Sequence[Tensor | Lazy]":
+        """Its entries, flattened and cut into pieces of these sizes."""
+        return torch.split(self.dense().view(-1), sizes)
+
     def bound(self) -> float:
         """What no entry exceeds in size; NaN or infinity if there may be one."""
         return float(self.dense().abs().amax()) if self.shape.numel() else 0.0
@@ -152,6 +156,11 @@ def copy_(target: Tensor, what: Tensor | Lazy) -> None:
         target.copy_(what.view(target.shape))
     else:
         what.copy_to(target)
+
+
+def pieces(what: Tensor | Lazy, sizes: list[int]) -> Sequence[Tensor | Lazy]:
+    """Its entries, flattened and cut into pieces of these sizes."""
+    return torch.split(what.reshape(-1), sizes) if isinstance(what, Tensor) else what.pieces(sizes)
 
 
 def zero_where(target: Tensor, what: Tensor | Lazy) -> None:

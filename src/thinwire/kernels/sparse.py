@@ -1,5 +1,7 @@
 """Tensors of which only a few entries are not zero, as those entries and where they are."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -43,6 +45,15 @@ class Sparse(Lazy):
 
     def zero_where(self, target: Tensor) -> None:
         target.view(-1).index_fill_(0, self.where[self.values != 0], 0)
+
+    def pieces(self, sizes: list[int]) -> "Sequence[Tensor | Lazy]":
+        ends = torch.tensor(sizes, device=self.where.device).cumsum(0)
+        cuts = [0, *torch.searchsorted(self.where, ends).tolist()]
+        starts = [0, *ends.tolist()]
+        return [
+            Sparse(self.values[a:b], self.where[a:b] - start, self.values.new_empty(size, device="meta"))
+            for a, b, start, size in zip(cuts, cuts[1:], starts, sizes, strict=False)
+        ]
 
     def bound(self) -> float:
         # A sum in 64 bits does not overflow, and is NaN or infinite if any of them is.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Replica, Reply, State
-from ..lazy import Lazy, copy_, dense, is_finite, norm, outline
+from ..lazy import Lazy, copy_, dense, is_finite, norm, outline, pieces
 from ..outcome import Learning, Lost
 from ..precision import working
 from ..reducers import as_reducer, servers_apart
@@ -47,9 +47,9 @@ class Unit(NamedTuple):
     def write(self, what: Tensor | Lazy, tensors: Mapping[str, Tensor]) -> None:
         """Write what was agreed on into its tensors."""
         mine = [tensors[name].detach() for name in self.names]
-        pieces = [what] if len(mine) == 1 else torch.split(dense(what), [x.numel() for x in mine])
-        for x, piece in zip(mine, pieces, strict=True):
-            copy_(x, piece)
+        parts = [what] if len(mine) == 1 else pieces(what, [x.numel() for x in mine])
+        for x, part in zip(mine, parts, strict=True):
+            copy_(x, part)
 
 
 def units_of(replica: Replica, reducer: Codec | Reducer, fuse_below: int) -> tuple[Unit, ...]:
