@@ -142,7 +142,7 @@ def resumed(method: str, at: tuple[int, ...]) -> list[tuple[dict[str, Tensor], d
 
 @pytest.mark.parametrize(("method", "ranks"), [(RING, 2), (SENT, 2), (HELD, 2), (SERVED, 2), (APART, 3)])
 def test_a_checkpoint_of_each_phase_goes_on_to_the_bit(method: str, ranks: int) -> None:
-    for pairs in run(resumed, method, (1, 5, 11, 13), ranks=ranks):
+    for pairs in run(resumed, method, (1, 5, 12), ranks=ranks):
         for straight, again in pairs:
             assert same(straight, again)
 

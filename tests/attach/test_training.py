@@ -13,7 +13,6 @@ from .processes import run
 from .training import (
     BY_RANKS,
     FIXED,
-    LATER,
     NAMES,
     TINY_BUCKETS,
     all_same,
@@ -82,7 +81,7 @@ def test_a_method_trains(method: str, ranks: int) -> None:
             assert result["buckets"] >= 3
 
 
-@pytest.mark.parametrize("method", [name for name in NAMES if name not in LATER])
+@pytest.mark.parametrize("method", NAMES)
 def test_compression_begins_with_the_first_step(method: str) -> None:
     for result in trained(method, 2, TINY_BUCKETS):
         first, counted = result["first"], result["totals"]

@@ -27,13 +27,6 @@ MORE = {
 }
 
 
-def is_led(name):
-    return any(isinstance(part, thinwire.Led) for part in thinwire.parts_of(thinwire.strategy_of(name)))
-
-
-ALIKE = [name for name in NAMES if not is_led(name)]  # no rank takes its turn in saying more
-
-
 @pytest.fixture(scope="module")
 def lenet():
     return Sizer.of_model("lenet", ranks=1, steps=STEPS)
@@ -55,7 +48,7 @@ def busiest(strategy, sizer, ranks):
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
-@pytest.mark.parametrize("method", [*ALIKE, *MORE])
+@pytest.mark.parametrize("method", [*NAMES, *MORE])
 def test_bytes_equal_those_of_the_simulated_world(lenet, method, ranks):
     strategy = thinwire.strategy_of(MORE.get(method, method))
     load = Talks(strategy, lenet.replica, lenet.gradients[0], ranks, STEPS).load(ranks)
@@ -64,7 +57,7 @@ def test_bytes_equal_those_of_the_simulated_world(lenet, method, ranks):
     assert load.link * STEPS == meter.link_bytes
 
 
-@pytest.mark.parametrize("method", [name for name in ALIKE if name not in ("int8", "int4")])
+@pytest.mark.parametrize("method", [name for name in NAMES if name not in ("int8", "int4")])
 def test_what_is_not_said_in_shards_needs_no_second_measurement(lenet, method):
     strategy = thinwire.strategy_of(method)
     talks = Talks(strategy, lenet.replica, lenet.gradients[0], 2, STEPS)

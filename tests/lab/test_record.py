@@ -57,6 +57,7 @@ def recorded(steps, link_bytes=1000, method="dense", others=(), **settings):
         links={},
         groups={},
         carried=[meter.link_bytes, *(n * steps for n in others)],
+        learned={},
         warned=[],
     )
 

@@ -12,6 +12,7 @@ from ..lazy import Rest
 from ..outcome import Learning
 from ..precision import working
 from .average import STRIDE, Average, as_reducer
+from .led import Led
 from .power_iteration import PowerIteration
 from .power_sgd import PowerSGD
 from .serving import ServerState, check_codec
@@ -54,7 +55,7 @@ class Server(Reducer):
             return self
         if not isinstance(up, Average):
             return replace(self, up=up)
-        if isinstance(up.codec, TopK) and isinstance(self.up, Reducer):  # few entries of each rank, more of their sum
+        if isinstance(self.up, Led) and isinstance(up.codec, TopK):  # a last layer: few entries of each, more in all
             return replace(self, up=up.codec, down=Nonzero())
         return replace(self, up=up.codec, down=up.codec if up.codec.linear else self.down)
 
