@@ -49,9 +49,9 @@ class Collectives:
         self._kind = _kind(group, patience)
         if patience is not None:
             dist.barrier(group)  # ranks may begin further apart than the time in which they will have to answer
+        self.device = device or torch.device("cpu")  # where messages are sent from and received to
         self._join()
         self.names = tuple(range(self.size))  # the ranks of those who are here, when all were
-        self.device = device or torch.device("cpu")  # where messages are sent from and received to
         self.meter = Meter()
 
     @property
@@ -64,6 +64,7 @@ class Collectives:
     def _join(self) -> None:
         self._group, self._closed = _own_group(self._kind), False
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
+        self.gather(b"")  # whoever is connected first, and ends at once, would hang up on those who still connect
 
     @property
     def patience(self) -> float:
