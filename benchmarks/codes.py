@@ -35,5 +35,6 @@ def run() -> list[Row]:
     return rows
 
 
-def _told(method: str, seconds: dict[str, float], coding: dict[str, float]) -> str:
-    return f"{1000 * seconds[method]:.0f} ms, coding {1000 * coding[method]:.0f} ms"
+def _told(method: str, seconds: dict[str, float], coding: dict[str, tuple[float, float]]) -> str:
+    encoding, decoding = coding[method]
+    return f"{1000 * seconds[method]:.0f} ms; encoding {1000 * encoding:.0f}, decoding {1000 * decoding:.0f}"

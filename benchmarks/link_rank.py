@@ -55,9 +55,9 @@ def step_of(model: DistributedDataParallel) -> Callable[[], None]:
     return step
 
 
-def coding_of(handle: thinwire.Handle | None) -> float:
-    """The seconds that it has spent on encoding and decoding."""
-    return 0.0 if handle is None else handle.meter.encode_seconds + handle.meter.decode_seconds
+def coding_of(handle: thinwire.Handle | None) -> tuple[float, float]:
+    """The seconds that it has spent on encoding and on decoding."""
+    return (0.0, 0.0) if handle is None else (handle.meter.encode_seconds, handle.meter.decode_seconds)
 
 
 def main() -> None:
@@ -78,7 +78,8 @@ def main() -> None:
             start = perf_counter()
             step()
             times.append(perf_counter() - start)
-        seconds[name], coding[name] = median(times), (coding_of(handle) - before) / steps
+        spent = [(now - then) / steps for now, then in zip(coding_of(handle), before, strict=True)]
+        seconds[name], coding[name] = median(times), spent
     if rank == 0:
         print(json.dumps([seconds, coding]), flush=True)
     dist.destroy_process_group()

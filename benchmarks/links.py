@@ -34,8 +34,10 @@ def run() -> list[Row]:
     return rows
 
 
-def measure(names: Iterable[str], link: str, steps: int, nodes: int = 2) -> tuple[dict[str, float], dict[str, float]]:
-    """The median seconds of a step, and those of coding in it, by what is attached; all in one run."""
+def measure(
+    names: Iterable[str], link: str, steps: int, nodes: int = 2
+) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
+    """The median seconds of a step, and the mean ones of encoding and decoding, by what is attached; all in one run."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nodes)]
     command += ["-m", "benchmarks.link_rank", json.dumps([[*names], steps])]
     ran = subprocess.run(links.wrapped(command, links.Link.parse(link), nodes), capture_output=True, text=True)
