@@ -30,6 +30,7 @@ if not methods:
     methods += [thinwire.AdaComp(40), thinwire.Feedback(thinwire.Marks())]
     methods += [thinwire.Feedback(thinwire.Quantize(bits)) for bits in (2, 4, 8)]
     methods += [thinwire.Feedback(thinwire.Sign()), thinwire.Feedback(thinwire.Ternary())]
+    methods += [thinwire.Feedback(thinwire.ExponentialDither(base)) for base in (2, 3)]
     for coder in (thinwire.Huffman(), thinwire.Rans()):
         squeezed = thinwire.Entropy(coder=coder)
         methods += [thinwire.Average(thinwire.Chain(codes, squeezed)) for codes in (thinwire.MiniFloat(), wide)]

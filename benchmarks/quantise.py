@@ -10,7 +10,7 @@ import torch
 
 from benchmarks.rows import Row, at_most
 from benchmarks.timing import interleaved, threads_of_torch
-from thinwire import Codec, Quantize, Sign, Ternary, payload
+from thinwire import Codec, Dither, ExponentialDither, NaturalCompression, Quantize, Round, Sign, Ternary, payload
 from thinwire.lazy import Lazy
 
 SIZE = 24_600_000
@@ -22,9 +22,26 @@ ENCODE_BARS: dict[Codec, float | None] = {  # at most so many copies
     Quantize(2): None,
     Ternary(): 2.0,
     Sign(): 1.0,
+    Dither(7): 2.8,
+    Dither(7, norm="max", block=512): 2.8,
+    Dither(127): 2.8,
+    ExponentialDither(): 2.8,
+    ExponentialDither(3): None,
+    ExponentialDither(levels=3): None,
+    NaturalCompression(): 2.8,
+    Round(): 2.0,
 }
 ADD_BAR = 1.2
-ADDED: tuple[Codec, ...] = (Quantize(8), Quantize(4), Quantize(2), Ternary(), Sign())
+ADDED: tuple[Codec, ...] = (
+    Quantize(8),
+    Quantize(4),
+    Quantize(2),
+    Ternary(),
+    Sign(),
+    Dither(7),
+    ExponentialDither(),
+    NaturalCompression(),
+)
 
 
 def run(repeats: int = 15) -> list[Row]:

@@ -27,6 +27,7 @@ from .reducers import (
     PowerSGD,
     Server,
     as_reducer,
+    goes_by_rate,
     loses_nothing,
     servers_apart,
 )
@@ -128,6 +129,8 @@ def _check_choices(strategy: Strategy, on_nonfinite: str, on_peer_loss: str) -> 
     """What to do about trouble has to go with the strategy."""
     if on_nonfinite == "pass" and isinstance(strategy, Independent):
         raise ValueError(f"on_nonfinite='pass' needs gradients that all ranks share, and {strategy!r} has others")
+    if goes_by_rate(strategy) and not isinstance(strategy, DataParallel):
+        raise ValueError(f"by_rate=True is for gradients, and {notation_of(strategy)} speaks of parameters")
     if on_peer_loss not in ON_PEER_LOSS:
         raise ValueError(f"on_peer_loss is one of {', '.join(map(repr, ON_PEER_LOSS))}, not {on_peer_loss!r}")
     if on_peer_loss == "continue" and not isinstance(strategy, Neighbours):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-VERSION = 3
+VERSION = 4
 WRONG = {
     "version": "this checkpoint is of another version",
     "method": "this checkpoint is of another method",

@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from torch import Tensor
 
+from .bounds import Bounded
 from .described import Described
 from .lazy import Lazy, LazyCoding, Rest
 from .outcome import Learning, Outcome
@@ -27,7 +28,7 @@ class PayloadError(ValueError):
     """What came from the wire cannot be a message of the kind that was agreed on."""
 
 
-class Codec(Described, LazyCoding, ABC):
+class Codec(Described, Bounded, LazyCoding, ABC):
     """Rewrites the parts that stand for a tensor; decode undoes encode, up to the codec's loss."""
 
     linear: bool = False  # the sum of the peers' signals stands for the sum of their tensors
@@ -100,6 +101,10 @@ class Reducer(Described, ABC):
     def reduce(self, x: Tensor, state: State) -> Conversation:
         """How often it yields may depend on shared state only, and the state it was given stays valid."""
 
+    def at_rate(self, state: State, rate: float) -> State:
+        """The state for gradients that a learning rate is multiplied with, if what it holds depends on that."""
+        return state
+
     def unsaid(self, state: State) -> Tensor | Rest | None:
         """What it was given and has not said yet; None if it keeps nothing of the kind."""
         return None
@@ -155,6 +160,7 @@ class Replica(NamedTuple):
     size: int
     hosts: tuple[str, ...] = ()  # the machine of each rank; empty: all are on one
     loss: float | None = None  # of this step, if it was told
+    rate: float | None = None  # of learning, if it was told
     workshop: Any = None  # what a strategy that changes the model itself works with
     ends: Mapping[str, str] = {}  # the model's "first" matrix and its "last"; parts of a model have these, too
 

@@ -87,6 +87,12 @@ class Handle:
         """Tell the loss of this step, before `optimizer.step()`: leaders are chosen by it, others do not look at it."""
         self._session.observe(loss)
 
+    def rate(self, rate: Tensor | float) -> None:
+        """Tell the learning rate, before `backward()`, for `Feedback(..., by_rate=True)`. Of a plain module, the first
+        one of its optimizer is taken.
+        """
+        self._session.at_rate(rate)
+
     def refresh_batchnorm(self, batches: Iterable[Any], model: nn.Module | None = None) -> None:
         """Estimate the statistics of batch norms anew from these batches, by default those of the model itself.
 

@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from .core import Talk
+from .reducers import goes_by_rate
 from .session import Session
 from .strategies import DataParallel, Unit
 
@@ -81,6 +82,10 @@ class Buckets:
             return ValueError(
                 "Join(divide_by_initial_world_size=False) is not supported: thinwire divides by all ranks"
             )
+        if goes_by_rate(self.strategy) and self.session.replica.rate is None:
+            return ValueError(
+                f"{self.strategy.reducer!r} needs to know the learning rate: call handle.rate(...) before backward()"
+            )
         unknown = {id(p) for p in bucket.parameters()} - self.names.keys()
         ddp = self.ddp()
         if unknown and ddp is not None:
@@ -106,8 +111,9 @@ class Buckets:
             if not step.talked:
                 session.begin_step()
             if ready and not step.error:
+                size, rate = session.replica.size, session.replica.rate
                 session.hold(
-                    lambda: self.strategy.exchange(ready, step.arrived, session.replica.size, session.state),
+                    lambda: self.strategy.exchange(ready, step.arrived, size, session.state, rate),
                     step.arrived.__getitem__,
                 )
         except BaseException as error:  # DDP gets its buckets back and stays whole; then the step raises
@@ -165,6 +171,7 @@ class Updates:
         self._check_unchanged(optimizer)
         session.begin_step()
         session.count()
+        session.at_rate(optimizer.param_groups[0].get("lr"))
         session.check_loss()
         session.check_gradients()
         self._hold(lambda: session.strategy.before_update(session.replica, session.state))

@@ -49,6 +49,10 @@ class Lazy(ABC):
         """Its entries, flattened and cut into pieces of these sizes."""
         return torch.split(self.dense().view(-1), sizes)
 
+    def times(self, factor: float) -> "Tensor | Lazy":
+        """All of its entries, times a factor."""
+        return self.dense().mul_(factor)
+
     def bound(self) -> float:
         """What no entry exceeds in size; NaN or infinity if there may be one."""
         return float(self.dense().abs().amax()) if self.shape.numel() else 0.0

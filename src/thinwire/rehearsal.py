@@ -11,7 +11,7 @@ from .guard import Guard
 from .low_rank import Thin
 from .nonfinite import NonFiniteError, problem_of
 from .outcome import Learning, Lost
-from .reducers import servers_apart
+from .reducers import goes_by_rate, servers_apart
 from .strategies import (
     Consensus,
     DataParallel,
@@ -45,12 +45,18 @@ class Rehearsal:
         self._guard = Guard(strategy)
 
     @torch.no_grad()
-    def before_update(self, losses: Sequence[float] | None = None) -> None:
-        """All have gradients; and losses, for strategies that choose by them."""
+    def before_update(self, losses: Sequence[float] | None = None, rate: float | None = None) -> None:
+        """All have gradients; and losses, for strategies that choose by them; and a learning rate, for by_rate=True."""
         if losses is not None:
             self.replicas = [r._replace(loss=float(loss)) for r, loss in zip(self.replicas, losses, strict=True)]
         if isinstance(self.strategy, Independent) and self.strategy.needs_loss and self.replicas[0].loss is None:
             raise ValueError(f"{self.strategy!r} needs to know the losses: before_update(losses)")
+        if rate is not None:
+            self.replicas = [replica._replace(rate=rate) for replica in self.replicas]
+        if goes_by_rate(self.strategy) and not isinstance(self.strategy, DataParallel):
+            raise ValueError(f"by_rate=True is for gradients, and {self.strategy!r} speaks of parameters")
+        if goes_by_rate(self.strategy) and self.replicas[0].rate is None:
+            raise ValueError(f"{self.strategy!r} needs to know the learning rate: before_update(rate=...)")
         for meter in self.meters:
             meter.count_dense(self._dense_bytes, len(self.replicas))
         if isinstance(self.strategy, DataParallel) and not servers_apart(self.strategy):  # which DDP does not have
@@ -148,7 +154,8 @@ class Rehearsal:
         gradients = [
             {name: p.grad for name, p in replica.parameters.items() if p.grad is not None} for replica in self.replicas
         ]
-        self._hold([strategy.exchange(units, g, size, s) for g, s in zip(gradients, self.states, strict=True)])
+        rate = self.replicas[0].rate
+        self._hold([strategy.exchange(units, g, size, s, rate) for g, s in zip(gradients, self.states, strict=True)])
 
     def _launch(self, strategy: Overlapping) -> None:
         launched = [strategy.launch(r, s) for r, s in self._ranks()]

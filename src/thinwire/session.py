@@ -4,6 +4,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from math import inf
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from .lazy import is_finite
 from .methods import notation_of
 from .nonfinite import ADVICE, NonFiniteError, names_here, problem_of
 from .outcome import Learning, Lost, Outcome
+from .reducers import goes_by_rate
 from .savings import Savings
 from .states import plain, restored
 from .strategies import (
@@ -134,6 +136,14 @@ class Session:
         """Remember the loss of this step, if the strategy asks for it."""
         if isinstance(self.strategy, Independent) and self.strategy.needs_loss:
             self.replica = self.replica._replace(loss=float(loss.detach() if isinstance(loss, Tensor) else loss))
+
+    def at_rate(self, rate: Tensor | float | None) -> None:
+        """Remember the learning rate, if the method asks for it."""
+        if not goes_by_rate(self.strategy):
+            return
+        if rate is None or not 0 <= float(rate) < inf:
+            raise ValueError(f"{notation_of(self.strategy)} needs a learning rate of 0 or more, not {rate!r}")
+        self.replica = self.replica._replace(rate=float(rate))
 
     def check_loss(self) -> None:
         strategy = self.strategy

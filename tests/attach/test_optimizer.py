@@ -309,3 +309,49 @@ def test_without_torch_distributed_the_error_says_how_to_start_it() -> None:
     model = classifier()
     with pytest.raises(RuntimeError, match=r"torchrun.*init_process_group"):
         thinwire.attach(model, "topk", optimizer=sgd(model))
+
+
+BY_RATE = "Feedback(TopK(0.1), by_rate=True)"
+
+
+def rates_told(method: str) -> tuple[object, ...]:
+    model = classifier()
+    optimizer = sgd(model)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    handle = thinwire.attach(model, method, optimizer=optimizer)
+    for step in range(4):
+        train(model, optimizer, [step])
+        schedule.step()
+    plain = parameters(model)
+    handle.detach()
+    ddp = DistributedDataParallel(classifier())
+    handle = thinwire.attach(ddp, method)
+    problem = refusal(lambda: loss_of(ddp, 0).backward())
+    handle.detach()
+    ddp = DistributedDataParallel(classifier())
+    optimizer = sgd(ddp)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    handle = thinwire.attach(ddp, method)
+    for step in range(4):
+        handle.rate(optimizer.param_groups[0]["lr"])
+        train(ddp, optimizer, [step])
+        schedule.step()
+    wrong = refusal(lambda: handle.rate(-1.0))
+    return plain, problem, parameters(ddp.module), wrong
+
+
+def test_the_rate_is_the_optimizers_or_has_to_be_told() -> None:
+    for plain, problem, told, wrong in run(rates_told, BY_RATE):
+        assert same(plain, told)
+        assert f"{BY_RATE} needs to know the learning rate: call handle.rate(...) before backward()" in str(problem)
+        assert "a learning rate of 0 or more, not -1.0" in str(wrong)
+
+
+def rates_refused(method: str) -> object:
+    model = classifier()
+    return refusal(lambda: thinwire.attach(model, method, optimizer=sgd(model)))
+
+
+def test_what_speaks_of_parameters_has_no_use_for_it() -> None:
+    for told in run(rates_refused, f"LocalSteps({BY_RATE})"):
+        assert "by_rate=True is for gradients" in str(told)

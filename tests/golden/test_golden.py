@@ -8,7 +8,8 @@ from .cases import CODECS, DTYPES, SEED, Frozen, from_hex, frozen, in_hex, load,
 
 # By chance a sender may round as it likes, and what it fits, such as a scale or a law, it may compute as it likes: what
 # the peers make of it depends on the bytes alone.
-by_choice = [entry for entry in load() if "stochastic" in entry.codec or "scaled" in entry.codec]
+CHOICES = ("stochastic", "scaled", "Dither", "NaturalCompression", "AdaptiveRandom")
+by_choice = [entry for entry in load() if any(word in entry.codec for word in CHOICES)]
 agreed = [entry for entry in load() if entry not in by_choice]
 exact = [entry for entry in agreed if "Entropy" not in entry.codec]
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from thinwire import Average, Cast, Chain, Choose, Feedback, Identity, PowerSGD, Quantize, Sign, TopK, When
+from thinwire import After, Average, Cast, Chain, Choose, Feedback, Identity, PowerSGD, Quantize, Sign, TopK, When
 from thinwire.lazy import dense
 
 from ..helpers import by_rank, parameter, random, same_bits, started, step
@@ -101,3 +101,55 @@ def test_a_decay_that_forgets_all_or_grows_is_refused(decay: float) -> None:
 def test_something_that_is_no_method_is_refused() -> None:
     with pytest.raises(ValueError, match="codec or a reducer"):
         Feedback("topk")  # type: ignore[arg-type]
+
+
+def test_by_rate_the_learning_rate_is_within_what_is_remembered() -> None:
+    """As the papers have it: what is compressed is what was left plus the rate times the gradient, and then applied."""
+    reducer, size = Feedback(TopK(0.25), by_rate=True), 12
+    state, x, expected, left = (
+        reducer.init(torch.zeros(size), 0),
+        torch.zeros(size),
+        torch.zeros(size),
+        torch.zeros(size),
+    )
+    for number, rate in enumerate((0.1, 0.2, 0.2, 0.05, 0.01, 0.01)):
+        gradient = random(size, seed=number)
+        held = step(reducer, [gradient], [reducer.at_rate(state, rate)])
+        (state,) = held.states
+        x = x - rate * held.reduced
+        wanted = left + rate * gradient
+        kept = wanted.abs().topk(3).indices
+        said = torch.zeros(size).index_copy(0, kept, wanted[kept])
+        left, expected = wanted - said, expected - said
+        torch.testing.assert_close(x, expected)
+
+
+def test_at_a_rate_of_zero_what_is_remembered_waits() -> None:
+    reducer = Feedback(TopK(0.25), by_rate=True)
+    held = step(reducer, [random(12)], [reducer.at_rate(reducer.init(torch.zeros(12), 0), 0.1)])
+    (state,) = held.states
+    idle = step(reducer, [random(12, seed=1)], [reducer.at_rate(state, 0.0)])
+    assert not idle.reduced.any()
+    halved = reducer.at_rate(idle.states[0], 0.2)
+    torch.testing.assert_close(dense(halved.residual), dense(state.residual) / 2)
+    assert step(reducer, [random(12, seed=2)], [halved]).reduced.any()
+
+
+def test_a_warm_up_from_a_rate_of_zero_begins_with_nothing() -> None:
+    reducer = Feedback(TopK(0.25), by_rate=True)
+    held = step(reducer, [random(12)], [reducer.at_rate(reducer.init(torch.zeros(12), 0), 0.0)])
+    assert not held.reduced.any()
+    assert not dense(held.states[0].residual).any()
+
+
+def test_without_it_the_rate_does_not_matter() -> None:
+    reducer = Feedback(TopK(0.25))
+    state = reducer.init(torch.zeros(12), 0)
+    held = step(reducer, [random(12)], [state])
+    assert reducer.at_rate(held.states[0], 0.1) is held.states[0]
+
+
+def test_a_warm_up_passes_the_rate_on() -> None:
+    reducer = After(1, Feedback(TopK(0.25), by_rate=True))
+    state = reducer.at_rate(reducer.init(torch.zeros(12), 0), 0.5)
+    assert state.then.rate == 0.5

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ..lab import captured, compare_sizes, demo, fit, links, making, report, scale, topology, workloads
+from ..lab import captured, compare_sizes, contraction, demo, fit, links, making, report, scale, topology, workloads
 from ..lab.comparison import Failed
 from ..lab.plan import read_file
 from ..lab.runs import Run
@@ -80,6 +80,19 @@ def tell_fit(options: argparse.Namespace, console: Console) -> None:
         print(json.dumps(study.as_dict(), indent=1))
     else:
         console.print(fit.shown(study, options.layers))
+        console.print(f"[bold]{page}", soft_wrap=True)
+
+
+def tell_contraction(options: argparse.Namespace, console: Console) -> None:
+    source = contraction.of_laws(options.size) if options.on is None else contraction.of_run(options.on)
+    methods = dict.fromkeys(options.methods or contraction.FAMILY)
+    with Console(stderr=True).status("measuring ...") as status:
+        study = contraction.study(methods, source, options.draws, lambda said: status.update(f"measuring {said} ..."))
+    page = contraction.write(study, options.out or options.on or Path())
+    if options.json:
+        print(json.dumps(study.as_dict(), indent=1))
+    else:
+        console.print(contraction.shown(study))
         console.print(f"[bold]{page}", soft_wrap=True)
 
 

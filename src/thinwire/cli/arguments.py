@@ -4,7 +4,7 @@ import argparse
 from dataclasses import fields
 from pathlib import Path
 
-from ..lab import demo, fit, models, topology
+from ..lab import contraction, demo, fit, models, topology
 from ..lab.plan import BUDGETS, TRANSPORTS, Plan
 from ..version import __version__
 from . import answers
@@ -79,6 +79,24 @@ def parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--out", type=Path, metavar="DIR", help="where the page goes (default: the run's folder)")
     command.set_defaults(run=answers.tell_fit)
+
+    command = commands.add_parser(
+        "contraction",
+        help="what methods lose of a gradient, and the bits that they take",
+        description="Measures E|C(x) - x|^2 / |x|^2 and the bits of an entry, as sent, of every method: on gradients "
+        "that `thinwire train --capture N` wrote down, or on numbers that follow known laws. Prints a table, and "
+        "writes a page with the plot of error against bits.",
+    )
+    command.add_argument(
+        "methods", nargs="*", metavar="METHOD", help=f"{METHOD_HELP} (default: {len(contraction.FAMILY)} of all kinds)"
+    )
+    command.add_argument("--on", type=Path, metavar="DIR", help="of the run whose gradients are taken")
+    command.add_argument(
+        "--size", type=int, default=10**5, metavar="N", help="of tensors, if not --on (default: 100000)"
+    )
+    command.add_argument("--draws", type=int, default=10, metavar="N", help="of what is drawn by chance (default: 10)")
+    command.add_argument("--out", type=Path, metavar="DIR", help="where the page goes (default: the run's folder)")
+    command.set_defaults(run=answers.tell_contraction)
 
     command = commands.add_parser("link", help="links of a given rate between ranks on this machine")
     actions = command.add_subparsers(title="actions", required=True, metavar="ACTION")

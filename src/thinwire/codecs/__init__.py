@@ -1,30 +1,42 @@
 """Codecs: pure maps between a tensor and the parts that stand for it."""
 
+from .adaptive_random import AdaptiveRandom
 from .bin_marks import BinMarks
 from .cast import Cast
 from .chain import Chain
+from .dither import Dither
 from .entropy import Entropy
+from .exponential_dither import ExponentialDither
 from .identity import Identity
 from .marks import Marks
 from .mini_float import MiniFloat
+from .natural_compression import NaturalCompression
 from .nonzero import Nonzero
 from .quantize import Quantize
 from .random_k import RandomK
+from .round import Round
+from .shrink import Shrink
 from .sign import Sign
 from .ternary import Ternary
 from .top_k import TopK
 
 __all__ = [
+    "AdaptiveRandom",
     "BinMarks",
     "Cast",
     "Chain",
+    "Dither",
     "Entropy",
+    "ExponentialDither",
     "Identity",
     "Marks",
     "MiniFloat",
+    "NaturalCompression",
     "Nonzero",
     "Quantize",
     "RandomK",
+    "Round",
+    "Shrink",
     "Sign",
     "Ternary",
     "TopK",

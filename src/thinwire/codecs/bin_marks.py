@@ -3,6 +3,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..bounds import Bounds, contraction
 from ..core import Parts, PayloadError
 from ..kernels.sparse import Sparse
 from ..lazy import outline
@@ -32,6 +33,9 @@ class BinMarks(SparseCodec):
     def form(self) -> tuple[int, torch.dtype]:
         """How many bits tell a place, and what an element is kept in."""
         return next((bits, dtype) for most, bits, dtype in FORMS if self.bin_size <= most)
+
+    def bounds(self, size: int) -> Bounds:
+        return contraction(size)
 
     def encode_sparse(self, kept: Sparse) -> Parts:
         values, where, (bits, dtype) = kept.values, kept.where, self.form

@@ -3,6 +3,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..bounds import Bounds, contraction
 from ..core import Codec, Parts
 from ..lazy import outline
 from .hostile import check_parts
@@ -21,6 +22,10 @@ class Cast(Codec):
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise ValueError(f"Cast takes {' or '.join(map(repr, DTYPES))}, not {self.dtype!r}")
+
+    def bounds(self, size: int) -> Bounds:
+        half = torch.finfo(DTYPES[self.dtype]).eps / 2
+        return contraction(1 / (1 - half**2))
 
     def encode(self, parts: Parts, seed: int) -> Parts:
         x, *below = parts

@@ -3,8 +3,12 @@ from itertools import pairwise
 
 from torch import Tensor
 
+from ..bounds import LOSSLESS, UNKNOWN, Bounds, then
 from ..core import Codec, Parts
 from ..lazy import Lazy, Rest
+
+STRIDE = 2_654_435_761  # between the seeds of codecs, so that each draws by itself
+MANY = 10**6  # entries
 
 
 @dataclass(frozen=True, repr=False, init=False)
@@ -43,14 +47,28 @@ class Chain(Codec):
     def takes_codes(self) -> bool:  # type: ignore[override]
         return self.codecs[0].takes_codes
 
-    def encode(self, parts: Parts, seed: int) -> Parts:
+    def bounds(self, size: int) -> Bounds:
+        known, certain = LOSSLESS, True
         for codec in self.codecs:
-            parts = codec.encode(parts, seed)
+            if not certain and codec.entries(MANY) < MANY:
+                return UNKNOWN  # how many entries it keeps depends on how many there are, which is not known
+            known, size = then(known, codec.bounds(size)), codec.entries(size)
+            certain = certain and not (codec.numeric and codec.variable)
+        return known
+
+    def entries(self, size: int) -> int:
+        for codec in self.codecs:
+            size = codec.entries(size)
+        return size
+
+    def encode(self, parts: Parts, seed: int) -> Parts:
+        for i, codec in enumerate(self.codecs):
+            parts = codec.encode(parts, _seed(seed, i))
         return parts
 
     def decode(self, parts: Parts, seed: int) -> Parts:
-        for codec in reversed(self.codecs):
-            parts = codec.decode(parts, seed)
+        for i, codec in reversed(list(enumerate(self.codecs))):
+            parts = codec.decode(parts, _seed(seed, i))
         return parts
 
     def pick(self, x: Tensor, rest: Rest, decay: float, out: Tensor) -> Tensor | Lazy:
@@ -58,11 +76,16 @@ class Chain(Codec):
 
     def encode_lazy(self, x: Tensor | Lazy, seed: int) -> Parts:
         parts = self.codecs[0].encode_lazy(x, seed)
-        for codec in self.codecs[1:]:
-            parts = codec.encode(parts, seed)
+        for i, codec in enumerate(self.codecs[1:], start=1):
+            parts = codec.encode(parts, _seed(seed, i))
         return parts
 
     def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
-        for codec in reversed(self.codecs[1:]):
-            parts = codec.decode(parts, seed)
+        for i, codec in reversed(list(enumerate(self.codecs[1:], start=1))):
+            parts = codec.decode(parts, _seed(seed, i))
         return self.codecs[0].decode_lazy(parts, seed)
+
+
+def _seed(seed: int, place: int) -> int:
+    """Of the codec at this place."""
+    return (seed + place * STRIDE) % 2**63 if place else seed

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..bounds import LOSSLESS, Bounds
 from ..coding import Coder, Model
 from ..coding.squeezed import expand, squeeze
 from ..core import Codec, Parts, PayloadError
@@ -29,6 +30,9 @@ class Entropy(Codec):
             raise ValueError(f"Entropy takes a model such as Histogram() or GenNorm(), not {self.model!r}")
         if self.coder is not None and not isinstance(self.coder, Coder):
             raise ValueError(f"Entropy takes a coder, Huffman() or Rans(), not {self.coder!r}")
+
+    def bounds(self, size: int) -> Bounds:
+        return LOSSLESS
 
     def encode(self, parts: Parts, seed: int) -> Parts:
         return tuple(half for part in parts for half in self._squeeze(part))

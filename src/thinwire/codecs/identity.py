@@ -1,5 +1,6 @@
 from dataclasses import dataclass
 
+from ..bounds import LOSSLESS, Bounds
 from ..core import Codec, Parts
 
 
@@ -8,6 +9,9 @@ class Identity(Codec):
     """Sends the tensor as it is."""
 
     linear = True
+
+    def bounds(self, size: int) -> Bounds:
+        return LOSSLESS
 
     def encode(self, parts: Parts, seed: int) -> Parts:
         return parts

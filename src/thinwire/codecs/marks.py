@@ -3,6 +3,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..bounds import Bounds, contraction
 from ..core import Parts, PayloadError
 from ..kernels import gaps
 from ..kernels.bits import pack, packed_bytes, unpack
@@ -19,6 +20,9 @@ class Marks(SparseCodec):
 
     variable = True
     numeric = False
+
+    def bounds(self, size: int) -> Bounds:
+        return contraction(size)
 
     def encode_sparse(self, kept: Sparse) -> Parts:
         signs = pack((kept.values < 0).to(torch.uint8), 1)

@@ -1,11 +1,12 @@
 from dataclasses import dataclass
 from functools import cache
-from math import isfinite, nan
+from math import inf, isfinite, nan
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..bounds import Bounds, contraction
 from ..coding.grids import MINIFLOATS
 from ..core import Codec, Parts, PayloadError
 from ..kernels.bits import pack, packed_bytes, unpack
@@ -37,6 +38,9 @@ class MiniFloat(Codec):
     def __post_init__(self) -> None:
         if self.form not in MINIFLOATS:
             raise ValueError(f"MiniFloat is one of {', '.join(map(repr, MINIFLOATS))}, not {self.form!r}")
+
+    def bounds(self, size: int) -> Bounds:
+        return contraction(inf)  # what is below its range becomes zero
 
     def encode(self, parts: Parts, seed: int) -> Parts:
         x, *below = parts

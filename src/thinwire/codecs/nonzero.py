@@ -1,5 +1,6 @@
 from dataclasses import dataclass
 
+from ..bounds import LOSSLESS, Bounds
 from ..core import Parts
 from ..kernels import positions
 from ..kernels.sparse import Sparse
@@ -12,6 +13,9 @@ class Nonzero(SparseCodec):
     """Sends only the entries that are not zero, without loss but for the sign of zeros."""
 
     variable = True
+
+    def bounds(self, size: int) -> Bounds:
+        return LOSSLESS
 
     def encode_sparse(self, kept: Sparse) -> Parts:
         return kept.values, positions.encode(kept.where, kept.shape.numel()), outline(kept)

@@ -1,16 +1,16 @@
-import zlib
 from dataclasses import dataclass
+from math import sqrt
 
 from torch import Tensor
 
+from ..bounds import Bounds, contraction, unbiased
 from ..core import Codec, Parts
 from ..kernels.coded import Coded, Meaning
 from ..kernels.quantise import levels, quantised
 from ..lazy import Lazy, dense, outline
 from ..precision import working
+from .drawing import key_of
 from .hostile import check_parts
-
-SAMPLE = 1024  # entries, at least, if there are as many
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,10 +34,15 @@ class Quantize(Codec):
         """How many steps the scale has on each side of zero."""
         return levels(self.bits)
 
+    def bounds(self, size: int) -> Bounds:
+        # The largest of a block is right, and what is most wrong is half a step large.
+        others = (min(size, self.block) - 1) / self.levels**2
+        return unbiased((1 + sqrt(1 + others)) / 2) if self.stochastic else contraction(1 + others / 4)
+
     def encode(self, parts: Parts, seed: int) -> Parts:
         x, *below = parts
         flat = x.flatten().to(working(x.dtype))
-        key = _key(flat, seed) if self.stochastic else None
+        key = key_of(flat, seed) if self.stochastic else None
         return *quantised(flat, self.bits, self.block, key), outline(x), *below
 
     def decode(self, parts: Parts, seed: int) -> Parts:
@@ -48,10 +53,3 @@ class Quantize(Codec):
         packed, scale, like, *below = parts
         check_parts(like, packed, scale)
         return Coded(packed, scale, Meaning(self.bits, 1, -self.levels, self.block), like), tuple(below)
-
-
-def _key(x: Tensor, seed: int) -> int:
-    # The seed is shared by all peers; if the noise were too, their rounding errors would not average out.
-    # The data itself tells the peers apart: a sample of it, which costs nothing next to rounding.
-    sample = x[:: max(1, x.numel() // SAMPLE)].cpu().numpy().tobytes()
-    return zlib.crc32(sample, seed % 2**32)

@@ -3,8 +3,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..bounds import Bounds, projection, unbiased
 from ..core import Codec, Parts
 from ..lazy import outline
+from ..precision import working
 from .sparse import check_ratio, kept, scattered
 
 
@@ -13,6 +15,7 @@ class RandomK(Codec):
     """Keeps entries drawn with the shared seed, so that no positions travel and the peers' values can be added."""
 
     ratio: float  # of all entries; lower: less is sent
+    unbiased: bool = False  # what is kept is divided by its chance, so that it is right on average
 
     linear = True
 
@@ -21,17 +24,29 @@ class RandomK(Codec):
 
     def encode(self, parts: Parts, seed: int) -> Parts:
         x, *below = parts
-        return x.flatten()[self._drawn(x, seed)], outline(x), *below
+        return x.flatten()[self._drawn(x, seed)[0]], outline(x), *below
 
     def decode(self, parts: Parts, seed: int) -> Parts:
         values, like, *below = parts
-        return scattered(values, self._drawn(like, seed).to(values.device), like).dense(), *below
+        drawn, every = (told.to(values.device) for told in self._drawn(like, seed))
+        if self.unbiased and values.shape == every.shape:
+            limit = torch.finfo(like.dtype).max
+            values = (values.to(working(like.dtype)) * every).clamp_(-limit, limit)
+        return scattered(values, drawn, like).dense(), *below
 
-    def _drawn(self, like: Tensor, seed: int) -> Tensor:
+    def entries(self, size: int) -> int:
+        return kept(self.ratio, size)
+
+    def bounds(self, size: int) -> Bounds:
+        every = float(-(-size // self.entries(size)))  # the longest stretch
+        return unbiased(every) if self.unbiased else projection(every)
+
+    def _drawn(self, like: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+        """Which, and of how many entries each is drawn."""
         # One entry from each of k equal stretches: as good as k of n without replacement, and costs k instead of n.
         count = kept(self.ratio, like.numel())
         edges = torch.arange(count + 1) * like.numel() // max(count, 1)
         lengths = edges.diff()
         draw = torch.rand(count, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
         drawn = edges[:-1] + (draw * lengths).long()
-        return drawn if like.is_meta else drawn.to(like.device)
+        return (drawn, lengths) if like.is_meta else (drawn.to(like.device), lengths)

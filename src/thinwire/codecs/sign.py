@@ -2,6 +2,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ..bounds import Bounds, contraction
 from ..core import Codec, Parts
 from ..kernels.coded import Coded, Meaning
 from ..kernels.signs import signs
@@ -15,6 +16,9 @@ class Sign(Codec):
     """Keeps one bit of each entry, and the mean magnitude of all."""
 
     numeric = False
+
+    def bounds(self, size: int) -> Bounds:
+        return contraction(size)
 
     def encode(self, parts: Parts, seed: int) -> Parts:
         x, *below = parts

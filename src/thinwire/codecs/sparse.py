@@ -5,8 +5,9 @@ from abc import abstractmethod
 from torch import Tensor
 
 from ..core import Codec, Parts, PayloadError
+from ..kernels import positions
 from ..kernels.sparse import Sparse
-from ..lazy import Lazy, dense
+from ..lazy import Lazy, dense, outline
 from .hostile import check_parts
 
 
@@ -43,6 +44,18 @@ class SparseCodec(Codec):
 
     def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
         return self.decode_sparse(parts)
+
+
+class AtPositions(SparseCodec):
+    """Keeps as many entries as a shape decides, and codes where they are in as many bytes."""
+
+    def encode_sparse(self, kept: Sparse) -> Parts:
+        coded = positions.encode(kept.where, kept.shape.numel())
+        return kept.values, coded, outline(kept)
+
+    def decode_sparse(self, parts: Parts) -> tuple[Sparse, Parts]:
+        values, coded, like, *below = parts
+        return scattered(values, positions.decode(coded, values.numel(), like.numel()), like), tuple(below)
 
 
 def kept(ratio: float, size: int) -> int:

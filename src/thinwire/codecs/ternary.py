@@ -3,6 +3,7 @@ from math import inf
 
 from torch import Tensor
 
+from ..bounds import UNKNOWN, Bounds, contraction
 from ..core import Codec, Parts
 from ..kernels.coded import Coded, Meaning
 from ..kernels.signs import thirds
@@ -22,6 +23,10 @@ class Ternary(Codec):
     def __post_init__(self) -> None:
         if not 0 <= self.threshold < inf:
             raise ValueError(f"Ternary takes a threshold of 0 or more, not {self.threshold!r}")
+
+    def bounds(self, size: int) -> Bounds:
+        # From one mean on, it may be that none is larger.
+        return contraction(size / (1 - self.threshold) ** 2) if self.threshold < 1 else UNKNOWN
 
     def encode(self, parts: Parts, seed: int) -> Parts:
         x, *below = parts

@@ -55,6 +55,9 @@ class Sparse(Lazy):
             for a, b, start, size in zip(cuts, cuts[1:], starts, sizes, strict=False)
         ]
 
+    def times(self, factor: float) -> "Sparse":
+        return Sparse(self.values * factor, self.where, torch.empty(self.shape, dtype=self.dtype, device="meta"))
+
     def bound(self) -> float:
         # A sum in 64 bits does not overflow, and is NaN or infinite if any of them is.
         return float(self.values.abs().sum(dtype=torch.float64))

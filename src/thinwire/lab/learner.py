@@ -137,6 +137,11 @@ class Learner:
             self.optimizer.register_step_pre_hook(lambda *_: before())
         self.optimizer.register_step_pre_hook(lambda *_: self.workload.adjust(self.model))
 
+    @property
+    def rate(self) -> float:
+        """Of learning, in the next update."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
     def update(self) -> None:
         self.optimizer.step()
         self.schedule.step()

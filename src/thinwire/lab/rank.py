@@ -98,6 +98,7 @@ def train(plan: Plan, task: Task, tell: Tell, folder: Path | None = None) -> Run
         clock, pace = Clock(), Pace(factor_of(plan.straggler, rank, plan.ranks))
         for step in range(1, task.steps + 1):
             pace.wait(clock.computed())
+            handle.rate(learner.rate)
             with capture.at(step):
                 loss = learner.backward(model)
             handle.loss(loss)

@@ -90,7 +90,7 @@ class Run:
 
 def commit() -> str | None:
     """The commit of thinwire's own source tree, if it runs from one."""
-    source = Path(__file__).resolve().parent
+    source = Path(__file__).resolve().parents[1]
     try:
         asked = subprocess.run(
             ["git", "-C", str(source), "log", "-1", "--format=%H", "--", "."],

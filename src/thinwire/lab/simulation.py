@@ -68,7 +68,7 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
                 due = record.is_due(ahead=1)
                 if due and not agreed:
                     record.layers.weigh(replicas[0].parameters)
-                between.before_update([float(loss) for loss in losses])
+                between.before_update([float(loss) for loss in losses], crew.learners[0].rate)
                 if due and agreed:
                     record.layers.weigh(replicas[0].parameters)
                 back = crew.update()

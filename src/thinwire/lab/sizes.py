@@ -140,7 +140,7 @@ class Sizer:
 
     def _step(self, between: thinwire.Rehearsal) -> None:
         """Every replica goes its own way."""
-        between.before_update([0.0] * self.ranks)
+        between.before_update([0.0] * self.ranks, rate=1.0)
         for rank, replica in enumerate(between.replicas):
             for name, p in replica.parameters.items():
                 p.sub_(self.gradients[rank % len(self.gradients)][name], alpha=0.1)

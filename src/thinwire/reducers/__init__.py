@@ -4,7 +4,9 @@ from .ada_comp import AdaComp
 from .after import After
 from .average import Average, as_reducer
 from .choose import Choose, When
+from .contracting import goes_by_rate
 from .difference import Difference
+from .ef21 import EF21
 from .feedback import Feedback
 from .learned import Learned
 from .led import Led
@@ -18,6 +20,7 @@ from .server import Server, loses_nothing, servers, servers_apart
 from .sharded import Sharded
 
 __all__ = [
+    "EF21",
     "LGC",
     "AdaComp",
     "After",
@@ -36,6 +39,7 @@ __all__ = [
     "Sharded",
     "When",
     "as_reducer",
+    "goes_by_rate",
     "loses_nothing",
     "servers",
     "servers_apart",

@@ -58,6 +58,10 @@ class After(Reducer):
             return as_reducer(self.first).learning(state.first)
         return as_reducer(self.then).learning(state.then)
 
+    def at_rate(self, state: AfterState, rate: float) -> AfterState:
+        first, then = as_reducer(self.first), as_reducer(self.then)
+        return state._replace(first=first.at_rate(state.first, rate), then=then.at_rate(state.then, rate))
+
     def unsaid(self, state: AfterState) -> Tensor | Rest | None:
         if state.step < self.steps:
             return as_reducer(self.first).unsaid(state.first)

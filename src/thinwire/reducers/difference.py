@@ -1,4 +1,6 @@
+import warnings
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +12,7 @@ from ..outcome import Learning
 from ..precision import working
 from ..states import Spare
 from .average import as_reducer
+from .contracting import contracting
 from .server import loses_nothing
 
 
@@ -28,9 +31,17 @@ class Difference(Reducer):
     """
 
     inner: Codec | Reducer
+    force: bool = False  # take a codec that may lose more than it was given, all the same
 
     def __post_init__(self) -> None:
-        as_reducer(self.inner)
+        contracting("Difference", self.inner, self.force)
+
+    @cached_property
+    def said(self) -> Reducer:
+        """What is new is said by this: what is unbiased, as a contraction."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it was said before
+            return contracting("Difference", self.inner, self.force)
 
     @property
     def shaped(self) -> bool:
@@ -48,7 +59,7 @@ class Difference(Reducer):
     def knowing(self, x: Tensor, seed: int) -> DifferenceState:
         """All ranks have this tensor, and know it; their weights are 1 together."""
         mine, theirs = (x.to(working(x.dtype), copy=True, memory_format=torch.contiguous_format) for _ in range(2))
-        return DifferenceState(mine, theirs, as_reducer(self.inner).init(mine, seed), (Spare(), Spare(), Spare()))
+        return DifferenceState(mine, theirs, self.said.init(mine, seed), (Spare(), Spare(), Spare()))
 
     def joined(self, sizes: tuple[int, ...]) -> Reducer | None:
         inner = as_reducer(self.inner).joined(sizes)
@@ -58,7 +69,7 @@ class Difference(Reducer):
         return as_reducer(self.inner).learning(state.inner)
 
     def reduce(self, x: Tensor, state: DifferenceState) -> Conversation:
-        inner, (mine, theirs, new) = as_reducer(self.inner), state.spare
+        inner, (mine, theirs, new) = self.said, state.spare
         said = torch.sub(x, state.mine, out=new.like(state.mine))
         reply, next_inner = yield from inner.reduce(said, state.inner)
         known = _sum(state.mine, reply.sent, mine), _sum(state.theirs, reply.reduced, theirs)

@@ -1,22 +1,29 @@
+import warnings
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..core import Codec, Conversation, Parameter, Reducer
+from ..described import parts_of
 from ..lazy import Rest, left_after
 from ..outcome import Learning
 from ..precision import working
 from ..states import Spare
 from .average import Average, as_reducer
-from .server import loses_nothing
+from .contracting import contracting
+from .server import Server, loses_nothing
+from .sharded import Sharded
 
 
 class FeedbackState(NamedTuple):
     residual: Rest
     inner: Any
     spare: Spare
+    rate: float = 0.0  # of learning, that the residual is to be multiplied with; 0 if it was not told
+    idle: bool = False  # the rate is 0 now: nothing that is said would be applied
 
 
 @dataclass(frozen=True, repr=False)
@@ -25,11 +32,22 @@ class Feedback(Reducer):
 
     inner: Codec | Reducer
     decay: float = 1.0  # of what is left unsaid, per step; lower: forgets sooner
+    by_rate: bool = False  # what is unsaid is in units of parameters: it is not multiplied with a later learning rate
+    force: bool = False  # take a codec that may lose more than it was given, all the same
 
     def __post_init__(self) -> None:
-        as_reducer(self.inner)
+        inner = contracting("Feedback", self.inner, self.force)
+        if self.by_rate and any(isinstance(part, Server | Sharded) for part in parts_of(inner)):
+            raise ValueError(f"{self.inner!r} remembers at a server, too, which does not go by the learning rate")
         if not 0 < self.decay <= 1:
             raise ValueError(f"Feedback takes a decay above 0 and up to 1, not {self.decay!r}")
+
+    @cached_property
+    def said(self) -> Reducer:
+        """What the sum is said by: what is unbiased, as a contraction."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it was said before
+            return contracting("Feedback", self.inner, self.force)
 
     @property
     def shaped(self) -> bool:
@@ -42,10 +60,13 @@ class Feedback(Reducer):
 
     def init(self, like: Tensor, seed: int) -> FeedbackState:
         residual = torch.zeros(like.shape, dtype=working(like.dtype), device=like.device)
-        return FeedbackState(Rest(residual), as_reducer(self.inner).init(residual, seed), Spare())
+        return FeedbackState(Rest(residual), self.said.init(residual, seed), Spare())
 
     def reduce(self, x: Tensor, state: FeedbackState) -> Conversation:
-        inner, before = as_reducer(self.inner), state.residual.total
+        inner, before = self.said, state.residual.total
+        if state.idle:
+            reply, next_inner = yield from inner.reduce(torch.zeros_like(before), state.inner)
+            return reply, state._replace(inner=next_inner, idle=False)
         total = state.spare.like(before)
         if isinstance(inner, Average):  # one pass for adding and for picking what to say
             said = inner.codec.pick(x, state.residual, self.decay, total)
@@ -53,7 +74,19 @@ class Feedback(Reducer):
         else:
             state.residual.added_to(x, self.decay, total)
             reply, next_inner = yield from inner.reduce(total, state.inner)
-        return reply, FeedbackState(left_after(total, reply.sent), next_inner, Spare(before))
+        return reply, FeedbackState(left_after(total, reply.sent), next_inner, Spare(before), state.rate)
+
+    def at_rate(self, state: FeedbackState, rate: float) -> FeedbackState:
+        """With the residual in units of the new rate; at a rate of 0 nothing is applied, so all waits."""
+        if not self.by_rate:
+            return state
+        if rate == 0:
+            return state._replace(idle=True)
+        if rate == state.rate:
+            return state
+        if state.rate:
+            state = state._replace(residual=Rest(state.residual.dense() * (state.rate / rate)))
+        return state._replace(rate=rate)
 
     def joined(self, sizes: tuple[int, ...]) -> Reducer | None:
         inner = as_reducer(self.inner).joined(sizes)

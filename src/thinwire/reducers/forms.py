@@ -12,6 +12,7 @@ from .after import After
 from .average import Average
 from .choose import Choose, When
 from .difference import Difference
+from .ef21 import EF21
 from .feedback import Feedback
 from .learned import Learned
 from .led import Led
@@ -23,7 +24,7 @@ from .sharded import Sharded
 
 Kind = TypeVar("Kind", bound=Described)
 NEVER = 10**9  # steps
-INSIDE = After | Difference | Feedback | When  # what has another method inside
+INSIDE = After | Difference | EF21 | Feedback | When  # what has another method inside
 
 
 def sharded(method: Kind) -> Kind:

@@ -14,9 +14,12 @@ from ..outcome import Learning
 from ..precision import working
 from ..states import Spare
 from .average import STRIDE, Average, as_reducer
+from .contracting import contracting
 from .difference import Difference
+from .ef21 import EF21
 from .feedback import Feedback
 from .server import loses_nothing
+from .shrinking import shrunk
 
 RAMP = (0.25, 0.0625, 0.015625, 0.004)  # the paper's, of all entries; those that are not above the ratio are left out
 
@@ -67,8 +70,9 @@ class Momentum(Reducer):
         if self.ranks is not None and self.clip is None:
             raise ValueError(f"{self.ranks!r} ranks make no difference to Momentum without a clip")
         for part in () if self.by is None else parts_of(as_reducer(self.by)):
-            if isinstance(part, Difference | Feedback | Momentum):
+            if isinstance(part, Difference | EF21 | Feedback | Momentum):
                 raise ValueError(f"{part!r} remembers what Momentum around it does, so its sums cannot be said by it")
+        contracting("Momentum", self.codec(self.ramp_steps) if self.by is None else self.by)
         fixed = [f for f in fields(self) if f.name in ("ratio", "ramp_steps", "values")]
         for f in fixed if self.by is not None else ():
             if getattr(self, f.name) != f.default:
@@ -91,11 +95,11 @@ class Momentum(Reducer):
         ratio = self.ratio
         if step < self.ramp_steps:
             ratio = self._stages[step * len(self._stages) // self.ramp_steps]
-        return Chain(TopK(ratio), self.values)
+        return shrunk("Momentum", Chain(TopK(ratio), self.values))
 
     def init(self, like: Tensor, seed: int) -> MomentumState:
         velocity = torch.zeros(like.shape, dtype=working(like.dtype), device=like.device)
-        inner = None if self.by is None else as_reducer(self.by).init(velocity, seed)
+        inner = None if self.by is None else contracting("Momentum", self.by).init(velocity, seed)
         applied = torch.zeros_like(velocity) if self.taken_back else None
         return MomentumState(0, seed, velocity, torch.zeros_like(velocity), inner, applied, Spare(), Spare())
 
@@ -109,7 +113,7 @@ class Momentum(Reducer):
             reply = yield Message(said, codec, state.seed, lazy=True)
         else:
             torch.add(velocity, state.unsent, out=unsent)
-            reply, inner = yield from as_reducer(self.by).reduce(unsent, state.inner)
+            reply, inner = yield from contracting("Momentum", self.by).reduce(unsent, state.inner)
         zero_where(velocity, reply.sent)
         left = left_after(unsent, reply.sent).dense()
         reduced, applied = reply.reduced, state.applied

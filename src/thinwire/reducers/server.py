@@ -17,6 +17,7 @@ from .power_iteration import PowerIteration
 from .power_sgd import PowerSGD
 from .serving import ServerState, check_codec
 from .sharded import Sharded
+from .shrinking import shrunk
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,6 +39,10 @@ class Server(Reducer):
         if not isinstance(self.up, Reducer):
             check_codec("Server", "up", self.up)
         check_codec("Server", "down", self.down)
+        if any(getattr(part, "by_rate", False) for part in parts_of(self.up)):
+            raise ValueError(f"{self.up!r} goes by the learning rate, which a server does not")
+        if not isinstance(self.up, Reducer):  # then the server remembers what it could not say
+            shrunk("Server", self.down)
         if any(isinstance(part, Server | Sharded) for part in parts_of(self.up)):
             raise ValueError(f"{self.up!r} speaks to a server of its own, so it cannot go by way of this one")
         if not (isinstance(self.at, int) and self.at >= 0):
@@ -74,7 +79,7 @@ class Server(Reducer):
             return (yield from self._through(self.up.reduce(x, state)))
         heard = yield Message(x, self.up, state.seed, target=self.at)
         total = heard.reduced + state.residual
-        answer = yield Message(total, self.down, state.seed, source=self.at)
+        answer = yield Message(total, shrunk("Server", self.down), state.seed, source=self.at)
         reply = Reply(answer.reduced.to(x.dtype), heard.sent)
         return reply, ServerState(total - answer.sent, state.seed + STRIDE)
 

@@ -7,6 +7,7 @@ from ..core import EACH, Codec, Conversation, Message, Reducer, Reply
 from ..precision import working
 from .average import STRIDE
 from .serving import ServerState, check_codec
+from .shrinking import shrunk
 
 
 @dataclass(frozen=True, repr=False)
@@ -19,6 +20,7 @@ class Sharded(Reducer):
     def __post_init__(self) -> None:
         check_codec("Sharded", "up", self.up)
         check_codec("Sharded", "down", self.down)
+        shrunk("Sharded", self.down)
 
     def init(self, like: Tensor, seed: int) -> ServerState:
         # Empty until the first sum is heard: how large a shard is depends on how many ranks there are.
@@ -29,7 +31,7 @@ class Sharded(Reducer):
         total = heard.reduced.to(state.residual.dtype)
         if state.residual.numel():
             total = total + state.residual
-        answer = yield Message(total, self.down, state.seed, source=EACH)
+        answer = yield Message(total, shrunk("Sharded", self.down), state.seed, source=EACH)
         agreed = answer.reduced.flatten()[: x.numel()].view(x.shape).to(x.dtype)
         return Reply(agreed, heard.sent), ServerState(total - answer.sent, state.seed + STRIDE)
 

@@ -47,7 +47,7 @@ class DataParallel(Strategy):
                 p.grad = torch.zeros_like(p)
         gradients = {name: p.grad for name, p in replica.parameters.items() if p.grad is not None}
         units, peers = self.units(replica), self.peers(replica.size)
-        talks = [(peers, _converse(unit, gradients, state[unit.key])) for unit in units]
+        talks = [(peers, _converse(unit, gradients, state[unit.key], replica.rate)) for unit in units]
         at = min(servers(self.reducer), default=None)  # where nobody speaks with all, this does not either
         *outcomes, used_by_any = yield from together([*talks, (peers, _used_by_any(used, replica, at))])
         for name, p in replica.parameters.items():
@@ -58,11 +58,16 @@ class DataParallel(Strategy):
         return outcome._replace(state=outcome.state | {unit.key: state[unit.key] for unit in unused})
 
     def exchange(
-        self, units: Collection[Unit], gradients: Mapping[str, Tensor], size: int, state: dict[str, State]
+        self,
+        units: Collection[Unit],
+        gradients: Mapping[str, Tensor],
+        size: int,
+        state: dict[str, State],
+        rate: float | None = None,  # of learning
     ) -> Talk:
         """Reduce the gradients of these units in place. Returns an Outcome, with the state of all units."""
         peers = self.peers(size)
-        talks = ((peers, _converse(unit, gradients, state[unit.key])) for unit in units)
+        talks = ((peers, _converse(unit, gradients, state[unit.key], rate)) for unit in units)
         return _outcome(units, (yield from together(talks)), state)
 
     def layers(
@@ -98,14 +103,15 @@ def _used_by_any(
 
 
 def _converse(
-    unit: Unit, gradients: Mapping[str, Tensor], state: State
+    unit: Unit, gradients: Mapping[str, Tensor], state: State, rate: float | None
 ) -> Generator[Message, Reply[Tensor], tuple[State, Lost | None]]:
     """Reduce a unit's gradients in place; returns its next state.
 
     If a gradient is not finite on any rank, all ranks hear of it in the reply that they wait for anyway, and all of
     them go on from the state they had.
     """
-    done = yield from watched(unit.reducer.reduce(unit.gathered(gradients), state), unit.key)
+    begun = state if rate is None else unit.reducer.at_rate(state, rate)
+    done = yield from watched(unit.reducer.reduce(unit.gathered(gradients), begun), unit.key)
     if not (done.said and done.heard):
         here = () if done.said else not_finite(unit.names, gradients)
         for name in unit.names:

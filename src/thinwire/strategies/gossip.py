@@ -9,7 +9,19 @@ from ..core import Codec, Message, Reducer, Replica, Reply, State, Talk, togethe
 from ..described import parts_of
 from ..lazy import dense
 from ..outcome import Lost, Outcome
-from ..reducers import Average, Difference, Learned, Led, Matched, PowerIteration, PowerSGD, Server, Sharded, as_reducer
+from ..reducers import (
+    EF21,
+    Average,
+    Difference,
+    Learned,
+    Led,
+    Matched,
+    PowerIteration,
+    PowerSGD,
+    Server,
+    Sharded,
+    as_reducer,
+)
 from ..topologies import Graph, Ring, Topology
 from .neighbours import Neighbours, check_rate, check_topology, graph_of
 from .units import Unit, check_fuse_below, not_finite, units_of, watched
@@ -43,6 +55,8 @@ class Gossip(Neighbours):
                     f"Gossip cannot take {part!r}, which needs all ranks to hear the same, as neighbours do not "
                     "(for factors of matrices, there is EdgeGossip(PowerIteration(...)))"
                 )
+            if isinstance(part, EF21):
+                raise ValueError(f"Gossip takes {Difference(part.inner)!r}, and not {part!r}, which is for gradients")
         check_topology("Gossip", self.topology)
         check_rate("Gossip", self.rate)
         check_fuse_below("Gossip", self.fuse_below)

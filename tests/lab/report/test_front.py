@@ -4,7 +4,7 @@ import pytest
 
 from tests.lab.report.samples import comparison
 from thinwire.lab.report import front, looks
-from thinwire.lab.report.front import pareto
+from thinwire.lab.report.scatter import pareto
 from thinwire.lab.report.summary import sections
 
 

@@ -15,11 +15,19 @@ from . import look_up as look_up
 
 LOOPS = {
     "bins": ("add_and_reach", "told"),
-    "coded": ("add_coded", "add_rest_of_coded", "write_coded"),
+    "coded": (
+        "add_coded",
+        "add_levels",
+        "add_rest_of_coded",
+        "add_rest_of_levels",
+        "write_coded",
+        "write_levels",
+    ),
     "huffman": ("read_huffman12", "read_huffman16", "write_huffman12", "write_huffman16"),
     "indices": ("counted", "gaps_of", "join_gaps", "join_positions", "mark", "mark_gaps", "marked", "pack"),
     "look_up": ("looked_up", "ranked"),
     "low_rank": ("add_rest", "dots", "product", "renewed", "sums"),
+    "norms": ("peaks", "squares"),
     "quantising": ("quantise", "scales"),
     "rans": ("read_rans14", "read_rans16", "write_rans14", "write_rans16"),
     "selection": (

@@ -8,7 +8,8 @@ few: so what is small is made small again at every step.
 import numpy as np
 from numpy.typing import NDArray
 
-from .instructions import float_of
+from ..layout import BY_CHANCE, NEAREST, TO_NEAREST_POWER, TO_POWERS
+from .instructions import bits_of, float_of
 from .jit import compiled
 
 Floats = NDArray[np.float32]
@@ -49,16 +50,52 @@ def _nearest(x: Floats, scale: np.float32, levels: np.int32, out: Bytes) -> None
 
 
 @compiled()
-def _by_chance(x: Floats, scale: np.float32, levels: np.int32, key: np.uint32, out: Bytes) -> None:
-    most = np.int32(2 * levels)
-    for i in range(len(x)):
+def _chances(key: np.uint32, out: Floats) -> None:
+    """Numbers from 0 to below 1: hashes of the key and those after it."""
+    for i in range(len(out)):
         h = np.uint32(np.uint32(i) + key)
         h = np.uint32(np.uint32(h ^ np.uint32(h >> 16)) * np.uint32(0x7FEB352D))
         h = np.uint32(np.uint32(h ^ np.uint32(h >> 15)) * np.uint32(0x846CA68B))
         h = np.uint32(h ^ np.uint32(h >> 16))
-        chance = np.float32(np.int32(h >> 8)) * np.float32(2.0**-24)
-        code = np.int32(np.int32(np.floor(x[i] / scale + chance)) + levels)
+        out[i] = np.float32(np.int32(h >> 8)) * np.float32(2.0**-24)
+
+
+@compiled()
+def _by_chance(x: Floats, scale: np.float32, levels: np.int32, chances: Floats, out: Bytes) -> None:
+    most = np.int32(2 * levels)
+    for i in range(len(x)):
+        code = np.int32(np.int32(np.floor(x[i] / scale + chances[i])) + levels)
         out[i] = np.uint8(min(max(code, np.int32(0)), most))
+
+
+@compiled()
+def _to_levels(
+    x: Floats, scale: np.float32, lows: Floats, gaps: Floats, negative: int, chances: Floats, sizes: Floats, out: Bytes
+) -> None:
+    """How many levels a size is above, of which the last is by chance; with a bit for what is negative."""
+    for i in range(len(x)):
+        sizes[i] = abs(x[i]) / scale
+        out[i] = 0
+    for k in range(len(lows)):
+        low, gap = lows[k], gaps[k]
+        for i in range(len(x)):
+            out[i] = np.uint8(out[i] + np.uint8(sizes[i] > low + chances[i] * gap))
+    for i in range(len(x)):
+        out[i] = np.uint8(out[i] | (np.uint8(negative) if x[i] < 0 and out[i] > 0 else np.uint8(0)))
+
+
+@compiled()
+def _to_powers(x: Floats, scale: np.float32, levels: np.int32, negative: int, chances: Floats, out: Bytes) -> None:
+    """The exponent that a float has once a chance of what lies between two powers is added to its mantissa."""
+    lowest, first = np.float32(2.0 ** (1 - levels)), np.int32(127 - levels)
+    up = np.float32(2.0 ** (levels - 1))
+    for i in range(len(x)):
+        size = np.float32(abs(x[i]) / scale)
+        above = np.int32(chances[i] * np.float32(2.0**23))
+        place = np.int32(np.int32(np.int32(bits_of(size) + above) >> 23) - first)
+        place = min(place, levels)
+        place = place if size >= lowest else np.int32(size * up > chances[i])
+        out[i] = np.uint8(place | (np.int32(negative) if x[i] < 0 and place > 0 else np.int32(0)))
 
 
 @compiled()
@@ -67,7 +104,11 @@ def quantise(
     bits_of_x: Integers,
     block: int,
     bits: int,
-    stochastic: bool,
+    levels: int,
+    negative: int,
+    how: int,
+    lows: Floats,
+    gaps: Floats,
     key: np.uint32,
     start: int,
     stop: int,
@@ -79,8 +120,8 @@ def quantise(
 
     Threads whose bytes share a block both compute its scale, and store the same.
     """
-    size, rows, levels = len(x), len(out), (1 << (bits - 1)) - 1
-    scratch = np.empty(SHORT, np.uint8)
+    size, rows, zero = len(x), len(out), np.uint8(levels if how <= BY_CHANCE else 0)
+    scratch, chances, sizes = np.empty(SHORT, np.uint8), np.empty(SHORT, np.float32), np.empty(SHORT, np.float32)
     for begin in range(start, stop, RUN):
         for lane in range(8 // bits):
             entry = lane * rows + begin
@@ -93,12 +134,20 @@ def quantise(
                     last, scale[k] = k, step
                 some = x[entry : min(end, (k + 1) * block, entry + SHORT)]
                 to, codes = out[entry - lane * rows : entry - lane * rows + len(some)], scratch[: len(some)]
+                if how == TO_NEAREST_POWER:
+                    chances[: len(some)] = 0.5
+                elif how != NEAREST:
+                    _chances(np.uint32(key + np.uint32(entry)), chances[: len(some)])
                 if not step < np.inf:
-                    codes[:] = levels
-                elif stochastic:
-                    _by_chance(some, step, np.int32(levels), np.uint32(key + np.uint32(entry)), codes)
-                else:
+                    codes[:] = zero
+                elif how == NEAREST:
                     _nearest(some, step, np.int32(levels), codes)
+                elif how == BY_CHANCE:
+                    _by_chance(some, step, np.int32(levels), chances, codes)
+                elif how >= TO_POWERS:
+                    _to_powers(some, step, np.int32(levels), negative, chances, codes)
+                else:
+                    _to_levels(some, step, lows, gaps, negative, chances, sizes, codes)
                 up = (lane * bits) & 7
                 if lane == 0:
                     for i in range(len(codes)):

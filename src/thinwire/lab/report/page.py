@@ -33,7 +33,7 @@ def page(sections: list[Section], laws: Sequence[Fitted] = ()) -> str:
 
 def _laws(fitted: Fitted) -> str:
     summary = tag("summary", escape(fitted.title))
-    return tag("section", tag("h2", "The laws of gradients"), tag("details", summary, fitted.markup), class_="laws")
+    return tag("section", tag("h2", fitted.heading), tag("details", summary, fitted.markup), class_="laws")
 
 
 def _told(sections: list[Section], runs: list[Run]) -> str:

@@ -8,8 +8,8 @@ from itertools import chain, pairwise
 from math import ceil, floor, isfinite, log10
 
 WIDTH, HEIGHT = 480, 320  # small enough that text stays readable on a phone
-LEFT, TOP, BOTTOM = 50, 24, 48  # margins
-LETTER = 7.6  # how wide one is, more or less
+LEFT, TOP, BOTTOM = 58, 24, 48  # margins
+LETTER = 8.6  # how wide one is in bold, in the widest of the fonts that a page may find
 CLOCK = (60, 120, 300, 600, 900, 1800, 3600, 7200, 14400)  # seconds that are round in minutes or hours
 
 Point = tuple[float, float]

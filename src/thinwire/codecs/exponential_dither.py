@@ -1,0 +1,55 @@
+from dataclasses import dataclass
+from math import log2
+
+from torch import Tensor
+
+from ..bounds import Bounds, unbiased
+from ..core import Parts
+from ..kernels.coded import Levels
+from ..kernels.norms import norms
+from ..kernels.quantise import in_powers, levelled, scales_of
+from .dither import check_norm, longest, power_of
+from .leveled import Leveled, both_signs, check_base, powers
+
+
+@dataclass(frozen=True, repr=False)
+class ExponentialDither(Leveled):
+    """Rounds up or down by chance, to powers of a base times the norm: right on average, finer for the small."""
+
+    base: float = 2  # of the powers; 2 is natural dithering; higher: coarser, and reaches lower
+    levels: int = 7  # above zero, 1 to 127: 1 takes 2 bits, 3 take 3, 7 take 4, 15 take 5
+    norm: float | str = "max"  # the power of the norm, 1 or more, or "max"
+    block: int | None = None  # entries that share a norm; None: all
+
+    def __post_init__(self) -> None:
+        check_base("ExponentialDither", self.base)
+        if not (isinstance(self.levels, int) and 1 <= self.levels <= 127):
+            raise ValueError(f"ExponentialDither takes 1 to 127 levels, not {self.levels!r}")
+        check_norm("ExponentialDither", self.norm, self.block)
+
+    @property
+    def bits(self) -> int:
+        """Of a code: a sign, and as many as it takes for zero and all levels."""
+        return 1 + self.levels.bit_length()
+
+    @property
+    def meaning(self) -> Levels:
+        return Levels(self.bits, both_signs(self.base, self.levels, self.bits), self.block)
+
+    def bounds(self, size: int) -> Bounds:
+        entries = min(size, self.block or size)
+        # Between two levels, and below the lowest: there a size is as far off as the lowest level is large.
+        low = entries**0.5 * longest(power_of(self.norm), entries) * 2 ** ((1 - self.levels) * log2(self.base))
+        return unbiased(between(self.base) + low * min(1.0, low))
+
+    def told(self, flat: Tensor, key: int) -> Parts:
+        block = self.block or max(1, flat.numel())
+        scale = scales_of(norms(flat, block, power_of(self.norm)), 1)
+        if self.base == 2:
+            return in_powers(flat, scale, self.bits, block, self.levels, key), scale
+        return levelled(flat, scale, self.bits, block, powers(self.base, self.levels), key), scale
+
+
+def between(base: float) -> float:
+    """What the square of a size grows by, on average, if it is rounded by chance to powers of a base."""
+    return (base + 1 / base + 2) / 4

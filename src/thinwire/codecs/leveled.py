@@ -1,0 +1,76 @@
+"""What the codecs have in common that round sizes to levels which are further apart the larger they are."""
+
+from abc import abstractmethod
+from functools import cache
+from math import inf, isfinite, nan
+
+import torch
+from torch import Tensor
+
+from ..core import Codec, Parts
+from ..kernels.coded import Coded, Levels
+from ..kernels.norms import norms
+from ..lazy import Lazy, dense, outline
+from ..precision import working
+from .drawing import key_of
+from .hostile import check_parts
+
+
+class Leveled(Codec):
+    """Rounds sizes to powers of a base, of which a scale is the largest, or to zero."""
+
+    numeric = False
+
+    @abstractmethod
+    def told(self, flat: Tensor, key: int) -> Parts:
+        """The codes, packed, and the scales."""
+
+    @property
+    @abstractmethod
+    def meaning(self) -> Levels: ...
+
+    def encode(self, parts: Parts, seed: int) -> Parts:
+        x, *below = parts
+        flat = x.flatten().to(working(x.dtype))
+        return *self.told(flat, key_of(flat, seed)), outline(x), *below
+
+    def decode(self, parts: Parts, seed: int) -> Parts:
+        x, below = self.decode_lazy(parts, seed)
+        return dense(x), *below
+
+    def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
+        packed, scale, like, *below = parts
+        check_parts(like, packed, scale)
+        meaning = self.meaning
+        return Coded(packed, scale, meaning._replace(block=meaning.block or max(1, like.numel())), like), tuple(below)
+
+
+def check_base(codec: str, base: float) -> None:
+    if not (isinstance(base, int | float) and not isinstance(base, bool) and 1 < base < inf):
+        raise ValueError(f"{codec} takes a base above 1, not {base!r}")
+
+
+def one_scale(flat: Tensor, scale: float) -> Tensor:
+    """A scale for all; NaN if it is not finite, and not too small to be divided by."""
+    least = torch.finfo(flat.dtype).tiny
+    return flat.new_full((1 if flat.numel() else 0,), max(scale, least) if isfinite(scale) else nan)
+
+
+def peak(flat: Tensor) -> float:
+    """The largest size of all, or 0; NaN if there is one."""
+    return float(norms(flat, flat.numel(), inf)) if flat.numel() else 0.0
+
+
+@cache
+def powers(base: float, levels: int) -> Tensor:
+    """Zero, and as many powers of the base, of which the largest is 1."""
+    exponents = torch.arange(1 - levels, 1, dtype=torch.float64)
+    return torch.cat([torch.zeros(1, dtype=torch.float64), torch.tensor(base, dtype=torch.float64).pow(exponents)])
+
+
+@cache
+def both_signs(base: float, levels: int, bits: int) -> Tensor:
+    """What each code stands for: a level's place and, in the highest bit, its sign. There are codes of no meaning."""
+    half = torch.full((2 ** (bits - 1),), nan, dtype=torch.float64)
+    half[: levels + 1] = powers(base, levels)
+    return torch.cat([half, -half])

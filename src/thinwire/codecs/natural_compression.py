@@ -1,0 +1,42 @@
+from dataclasses import dataclass
+from math import frexp, isfinite, ldexp, nan
+
+import torch
+from torch import Tensor
+
+from ..bounds import Bounds, unbiased
+from ..core import Parts
+from ..kernels.coded import Levels
+from ..kernels.quantise import in_powers
+from .exponential_dither import between
+from .leveled import Leveled, both_signs, one_scale, peak
+
+BITS, LEVELS = 8, 127
+
+
+@dataclass(frozen=True, repr=False)
+class NaturalCompression(Leveled):
+    """Rounds up or down by chance, to a power of two: right on average, in 8 bits.
+
+    The largest power is told, and 126 below it are there: the 9 bits of a float's sign and exponent reach as far down
+    as no gradient does.
+    """
+
+    @property
+    def meaning(self) -> Levels:
+        return Levels(BITS, both_signs(2, LEVELS, BITS))
+
+    def bounds(self, size: int) -> Bounds:
+        return unbiased(between(2) + size**0.5 * 2.0 ** (1 - LEVELS))
+
+    def told(self, flat: Tensor, key: int) -> Parts:
+        scale = one_scale(flat, power_above(flat))
+        return in_powers(flat, scale, BITS, max(1, flat.numel()), LEVELS, key), scale
+
+
+def power_above(flat: Tensor) -> float:
+    """The power of two that no size exceeds, or the largest that there is; NaN if one is not finite."""
+    most = peak(flat)
+    if not isfinite(most):
+        return nan
+    return ldexp(1.0, min(frexp(most)[1], frexp(torch.finfo(flat.dtype).max)[1] - 1))

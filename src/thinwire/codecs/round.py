@@ -1,0 +1,54 @@
+from dataclasses import dataclass
+from math import ceil, isfinite, log, nan
+
+import torch
+from torch import Tensor
+
+from ..bounds import Bounds, contraction
+from ..core import Parts
+from ..kernels.coded import Levels
+from ..kernels.quantise import in_powers, in_scale, signed
+from .leveled import Leveled, both_signs, check_base, one_scale, peak, powers
+from .natural_compression import BITS, LEVELS, power_above
+
+
+@dataclass(frozen=True, repr=False)
+class Round(Leveled):
+    """Rounds to the nearest power of a base, in 8 bits: the largest that there is, and 126 below it."""
+
+    base: float = 2  # of the powers; lower: finer, and does not reach as far down
+
+    def __post_init__(self) -> None:
+        check_base("Round", self.base)
+
+    @property
+    def meaning(self) -> Levels:
+        return Levels(BITS, both_signs(self.base, LEVELS, BITS))
+
+    def bounds(self, size: int) -> Bounds:
+        # What is furthest off lies in the middle between two powers, or half-way to the lowest one: that becomes zero.
+        lowest = float(powers(self.base, LEVELS)[1]) / 2 * self.base
+        zeros = (size - 1) * lowest**2
+        return contraction((self.base + 1) ** 2 / (4 * self.base) * (1 + zeros))
+
+    def told(self, flat: Tensor, key: int) -> Parts:
+        if self.base == 2:
+            scale = one_scale(flat, power_above(flat))
+            return in_powers(flat, scale, BITS, max(1, flat.numel()), LEVELS, None), scale
+        scale = one_scale(flat, self._power_above(flat))
+        table = powers(self.base, LEVELS).to(flat)
+        middles = (table[1:] + table[:-1]) / 2
+        sizes = in_scale(flat.abs(), scale, max(1, flat.numel()))
+        places = torch.bucketize(sizes, middles, right=True).to(torch.uint8)
+        return signed(places, flat, BITS), scale
+
+    def _power_above(self, flat: Tensor) -> float:
+        """The power of the base that no size exceeds, or as large as there is one; NaN if one is not finite."""
+        most = peak(flat)
+        if not isfinite(most) or most == 0:
+            return most if most == 0 else nan
+        largest = torch.finfo(flat.dtype).max
+        power = ceil(log(most) / log(self.base))
+        while power * log(self.base) > log(largest):
+            power -= 1
+        return min(float(self.base**power), largest)

@@ -1,0 +1,66 @@
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..bounds import Bounds
+from ..core import Codec, Parts
+from ..lazy import Lazy, Rest, dense
+
+
+@dataclass(frozen=True, repr=False)
+class Shrink(Codec):
+    """Divides what comes back by what its squares have grown by, on average: what is unbiased becomes a contraction.
+
+    Nothing more is sent, as the size of a tensor tells by how much. `Feedback` puts it around codecs that need it.
+    """
+
+    codec: Codec
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.codec, Codec):
+            raise ValueError(f"Shrink takes a codec, not {self.codec!r}")
+        if self.codec.bounds(2).least is None:
+            raise ValueError(f"how much {self.codec!r} grows is not known, so it cannot be shrunk by that")
+
+    @property
+    def linear(self) -> bool:  # type: ignore[override]  # a property where others have a constant
+        return self.codec.linear
+
+    @property
+    def variable(self) -> bool:  # type: ignore[override]
+        return self.codec.variable
+
+    @property
+    def numeric(self) -> bool:  # type: ignore[override]
+        return self.codec.numeric
+
+    @property
+    def takes_codes(self) -> bool:  # type: ignore[override]
+        return self.codec.takes_codes
+
+    def bounds(self, size: int) -> Bounds:
+        return self.codec.bounds(size).shrunk
+
+    def entries(self, size: int) -> int:
+        return self.codec.entries(size)
+
+    def encode(self, parts: Parts, seed: int) -> Parts:
+        return self.codec.encode(parts, seed)
+
+    def decode(self, parts: Parts, seed: int) -> Parts:
+        x, below = self.decode_lazy(parts, seed)
+        return dense(x), *below
+
+    def pick(self, x: Tensor, rest: Rest, decay: float, out: Tensor) -> Tensor | Lazy:
+        return self.codec.pick(x, rest, decay, out)
+
+    def encode_lazy(self, x: Tensor | Lazy, seed: int) -> Parts:
+        return self.codec.encode_lazy(x, seed)
+
+    def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
+        x, below = self.codec.decode_lazy(parts, seed)
+        known = self.codec.bounds(max(1, x.shape.numel()))
+        if known.least is None:
+            raise ValueError(f"how much {self.codec!r} grows is not known for tensors of {x.shape.numel()} entries")
+        factor = 1 / known.most
+        return x * factor if isinstance(x, Tensor) else x.times(factor), below

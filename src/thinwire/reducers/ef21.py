@@ -1,0 +1,71 @@
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..core import Codec, Conversation, Parameter, Reducer
+from ..outcome import Learning
+from ..precision import working
+from ..states import Spare
+from .average import as_reducer
+from .contracting import contracting
+from .difference import Difference, DifferenceState
+from .server import loses_nothing
+
+
+class EF21State(NamedTuple):
+    smooth: Tensor | None  # the gradients so far, the later the heavier; None if there is no momentum
+    known: DifferenceState
+    spare: Spare
+
+
+@dataclass(frozen=True, repr=False)
+class EF21(Reducer):
+    """Says by how much a gradient differs from what is known of it, so that nothing is left to say once it settles.
+
+    With momentum, the differences are those of a running mean, for gradients that come from batches.
+    """
+
+    inner: Codec | Reducer
+    momentum: float = 0.0  # of the running mean; higher: steadier, and later; 0: gradients as they are
+    force: bool = False  # take a codec that may lose more than it was given, all the same
+
+    def __post_init__(self) -> None:
+        contracting("EF21", self.inner, self.force)
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"EF21 takes a momentum from 0 to below 1, not {self.momentum!r}")
+
+    @cached_property
+    def difference(self) -> Difference:
+        return Difference(self.inner, self.force)
+
+    @property
+    def shaped(self) -> bool:
+        return self.difference.shaped
+
+    def suited(self, parameter: Parameter) -> Reducer:
+        inner = as_reducer(self.inner).suited(parameter)
+        # What is said without loss needs no memory.
+        return inner if loses_nothing(inner) and not self.momentum else replace(self, inner=inner)
+
+    def init(self, like: Tensor, seed: int) -> EF21State:
+        known = self.difference.init(like, seed)
+        smooth = torch.zeros(like.shape, dtype=working(like.dtype), device=like.device) if self.momentum else None
+        return EF21State(smooth, known, Spare())
+
+    def joined(self, sizes: tuple[int, ...]) -> Reducer | None:
+        inner = as_reducer(self.inner).joined(sizes)
+        return None if inner is None else replace(self, inner=inner)
+
+    def learning(self, state: EF21State) -> Learning | None:
+        return self.difference.learning(state.known)
+
+    def reduce(self, x: Tensor, state: EF21State) -> Conversation:
+        smooth, spare = state.smooth, state.spare
+        if smooth is not None:
+            x = torch.mul(smooth, self.momentum, out=spare.like(smooth)).add_(x, alpha=1 - self.momentum)
+            smooth, spare = x, Spare(smooth)
+        reply, known = yield from self.difference.reduce(x, state.known)
+        return reply, EF21State(smooth, known, spare)

@@ -1,0 +1,248 @@
+"""What is remembered stays bounded: by what feedback refuses, and by what it divides codecs by."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from thinwire import (
+    EF21,
+    After,
+    Average,
+    Chain,
+    Codec,
+    DataParallel,
+    Difference,
+    Dither,
+    Entropy,
+    ExponentialDither,
+    Feedback,
+    Gossip,
+    Led,
+    LocalSteps,
+    Momentum,
+    NaturalCompression,
+    PowerSGD,
+    Quantize,
+    RandomK,
+    Reducer,
+    Rehearsal,
+    Replica,
+    Server,
+    Sharded,
+    Shrink,
+    Sign,
+    Ternary,
+    TopK,
+)
+from thinwire.lazy import dense
+
+from ..helpers import by_rank, random, started, step
+
+MEMORIES = (Feedback, Difference, EF21)
+
+
+@pytest.mark.parametrize("kind", MEMORIES)
+def test_what_is_unbiased_is_divided_by_what_it_grows_by(kind: type) -> None:
+    codec = Dither(2)
+    x = random(100)
+    suited, (state,) = started(kind(codec), x, 1)
+    held = step(suited, [x], [state])
+    _, (alone,) = started(Average(codec), x, 1)
+    plain = step(Average(codec), [x], [alone]).reduced
+    torch.testing.assert_close(held.reduced, plain / codec.zeta(100))
+
+
+def test_all_that_is_made_of_a_codec_is() -> None:
+    dithered = Chain(TopK(0.1), ExponentialDither())
+    assert Feedback(dithered).said == Average(Shrink(dithered))
+    assert Feedback(Average(dithered)).said == Average(Shrink(dithered))
+    assert Feedback(Sharded(Dither(1), Sign())).said == Sharded(Shrink(Dither(1)), Sign())
+    assert Feedback(Server(Dither(1), Sign())).said == Server(Shrink(Dither(1)), Sign())
+    for codec in (TopK(0.1), Quantize(4), Sign(), RandomK(0.1), Chain(TopK(0.1), Entropy())):
+        assert Feedback(codec).said == Average(codec)
+
+
+@pytest.mark.parametrize("kind", MEMORIES)
+def test_what_has_no_bound_is_refused(kind: type) -> None:
+    with pytest.raises(ValueError, match=rf"what Ternary\(1.5\) loses .*{kind.__name__}\(..., force=True\) tries"):
+        kind(Ternary(1.5))
+    with pytest.warns(UserWarning, match="grows without end: watch the loss"):
+        forced = kind(Ternary(1.5), force=True)
+    with pytest.warns(UserWarning, match="no delta"):
+        suited, (state,) = started(forced, torch.ones(4), 1)
+    assert not step(suited, [torch.ones(4)], [state]).reduced.any()
+
+
+def test_a_server_remembers_too() -> None:
+    with pytest.raises(ValueError, match="Server adds to each message"):
+        Server(Sign(), Ternary(1.5))
+    with pytest.raises(ValueError, match="Sharded adds to each message"):
+        Sharded(Sign(), Ternary(1.5))
+    xs = by_rank(2, 50)
+    for reducer in (Server(Quantize(8), Dither(1)), Sharded(Quantize(8), Dither(1))):
+        suited, states = started(reducer, xs[0], 2)
+        largest = 0.0
+        for _ in range(200):
+            held = step(suited, xs, states)
+            states = held.states
+            largest = max(largest, float(states[0].residual.norm()))
+        # (1 - 1/delta) of what there is comes back each time: so it is never more than 2 delta of what is new.
+        delta = Dither(1).bounds(50).shrunk.delta
+        assert delta is not None
+        assert largest < 2 * delta * float((sum(xs) / 2).norm())
+
+
+ELSEWHERE: tuple[Reducer, ...] = (
+    Feedback(After(0, Dither(1))),
+    Momentum(by=Dither(1), momentum=0.0, outside=0.0),
+    Momentum(0.5, momentum=0.0, outside=0.0, values=Dither(1)),
+    Feedback(Led(0.5, values=Dither(1))),
+    Feedback(PowerSGD(2, codec=Dither(1))),
+)
+
+
+@pytest.mark.parametrize("reducer", ELSEWHERE, ids=repr)
+def test_what_is_remembered_stays_bounded_wherever_the_codec_is(reducer: Reducer) -> None:
+    xs = by_rank(2, 20, 30)
+    suited, _ = started(reducer, xs[0], 2)
+    suited = suited.joined((600,)) or suited
+    states = [suited.init(torch.zeros_like(xs[0]), 7) for _ in xs]
+    largest = 0.0
+    for _ in range(100):
+        held = step(suited, xs, states)
+        states = held.states
+        left = suited.unsaid(states[0])
+        assert left is not None
+        largest = max(largest, float(dense(left).norm()))
+    assert largest < 1e4  # without being divided, it is at 1e5 to 1e17 by then
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Feedback(After(5, Ternary(1.5))),
+        lambda: Momentum(by=Ternary(1.5)),
+        lambda: Momentum(values=Ternary(1.5)),
+        lambda: Feedback(Led(values=Ternary(1.5))),
+    ],
+)
+def test_what_has_no_bound_is_found_wherever_it_is(make: Callable[[], Reducer]) -> None:
+    with pytest.raises(ValueError, match=r"No bound is known for what .*Ternary\(1.5\)"):
+        make()
+
+
+def test_the_learning_rate_is_for_the_outermost_feedback() -> None:
+    by_rate = Feedback(TopK(0.1), by_rate=True)
+    for make in (lambda: Feedback(by_rate), lambda: EF21(by_rate), lambda: Momentum(by=by_rate)):
+        with pytest.raises(ValueError, match=r"outermost feedback|remembers what"):
+            make()
+    with pytest.raises(ValueError, match="goes by the learning rate, which a server does not"):
+        Server(by_rate, Sign())
+    with pytest.raises(ValueError, match="remembers at a server, too"):
+        Feedback(Sharded(TopK(0.1), Sign()), by_rate=True)
+
+
+def test_simulated_ranks_that_speak_of_parameters_do_not_take_it_either() -> None:
+    replica = Replica({"x": torch.ones(4, requires_grad=True)}, {"x": "other"}, 0, 1)
+    with pytest.raises(ValueError, match="by_rate=True is for gradients, and LocalSteps"):
+        Rehearsal(LocalSteps(Feedback(TopK(0.5), by_rate=True)), [replica]).before_update(rate=0.1)
+    with pytest.raises(ValueError, match="needs to know the learning rate"):
+        Rehearsal(DataParallel(Feedback(TopK(0.5), by_rate=True)), [replica]).before_update()
+
+
+def test_gossip_takes_differences_and_not_ef21() -> None:
+    with pytest.raises(ValueError, match=r"Gossip takes Difference\(TopK\(0.1\)\), and not EF21"):
+        Gossip(EF21(TopK(0.1)))
+    with pytest.raises(ValueError, match="remembers what Momentum around it does"):
+        Momentum(by=EF21(TopK(0.1)))
+
+
+# The counter-example to leaving feedback out: three functions of three numbers, f(x) = <a, x>^2 + |x|^2 / 4.
+VECTORS = torch.tensor([[-3.0, 2.0, 2.0], [2.0, -3.0, 2.0], [2.0, 2.0, -3.0]], dtype=torch.float64)
+RATE, STEPS = 0.02, 300
+
+
+def descended(reducer: Codec | Reducer, vectors: Tensor, rate: float, steps: int, start: Tensor) -> Tensor:
+    """Gradient descent on the mean of <a, x>^2 + |x|^2 / 4, a rank for each vector: where it was after each step."""
+    points = [start.clone().requires_grad_() for _ in vectors]
+    replicas = [Replica({"x": x}, {"x": "other"}, rank, len(points)) for rank, x in enumerate(points)]
+    rehearsal = Rehearsal(DataParallel(reducer), replicas)
+    path = [start.clone()]
+    for _ in range(steps):
+        for x, vector in zip(points, vectors, strict=True):
+            loss = (vector @ x) ** 2 + x.square().sum() / 4
+            (x.grad,) = torch.autograd.grad(loss, x)
+        rehearsal.before_update()
+        with torch.no_grad():
+            for x in points:
+                assert x.grad is not None
+                x -= rate * x.grad
+        rehearsal.after_update()
+        path.append(points[0].detach().clone())
+    return torch.stack(path)
+
+
+def test_top_1_without_feedback_diverges_by_the_rate_that_is_known() -> None:
+    norms = descended(TopK(1 / 3), VECTORS, RATE, STEPS, torch.ones(3, dtype=torch.float64)).norm(dim=1)
+    growth = norms[1:] / norms[:-1]
+    torch.testing.assert_close(growth, torch.full_like(growth, 1 + 11 * RATE / 6))
+    assert norms[-1] == pytest.approx(85_173, rel=1e-4)
+
+
+@pytest.mark.parametrize("reducer", [Feedback(TopK(1 / 3)), EF21(TopK(1 / 3))], ids=repr)
+def test_top_1_with_feedback_converges(reducer: Reducer) -> None:
+    norms = descended(reducer, VECTORS, RATE, 2 * STEPS, torch.ones(3, dtype=torch.float64)).norm(dim=1)
+    assert norms[STEPS] < 5e-3
+    assert norms[-1] < 1e-4
+
+
+CODECS = (
+    TopK(0.1),
+    RandomK(0.2),
+    Sign(),
+    Quantize(2),
+    NaturalCompression(),
+    Shrink(Dither(1)),
+    Shrink(Chain(TopK(0.2), ExponentialDither(2, 3))),
+)
+SIZE = 20
+CURVATURES = torch.logspace(0, 1, SIZE, dtype=torch.float64)  # from 1, which is mu, to 10, which is L
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=repr)
+def test_one_node_descends_at_least_as_fast_as_its_contraction_allows(codec: Codec) -> None:
+    """f(x) = <x, A x> / 2, rate 1/L: every step leaves 1 - mu / (delta L) of the height, on average over draws."""
+    delta = codec.delta(SIZE)
+    assert delta is not None
+    factor, steps = 1 - CURVATURES[0] / (delta * CURVATURES[-1]), 40
+    final = []
+    for seed in range(3):
+        x, reducer = random(SIZE, seed=seed, dtype=torch.float64), Average(codec)
+        state = reducer.init(x, 1000 * seed)
+        first = float((CURVATURES * x * x).sum())
+        for _ in range(steps):
+            held = step(reducer, [CURVATURES * x], [state])
+            (state,) = held.states
+            x = x - held.reduced / CURVATURES[-1]
+        final.append(float((CURVATURES * x * x).sum()) / first)
+    assert sum(final) / len(final) <= factor**steps
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=repr)
+def test_ranks_with_feedback_descend_at_least_as_fast_as_theory_says(codec: Codec) -> None:
+    """Four ranks whose functions differ and have one optimum: at a rate of 1 / (28 delta L), 1 - mu rate / 2 a step."""
+    delta, ranks, steps = codec.delta(SIZE), 4, 80
+    assert delta is not None
+    weights = torch.stack([1 + random(SIZE, seed=rank, dtype=torch.float64).abs() for rank in range(ranks)])
+    weights = weights / weights.mean(0)
+    least, most = float(CURVATURES[0]), float((weights * CURVATURES).max())
+    rate = 1 / (28 * delta * most)
+    x = random(SIZE, dtype=torch.float64)
+    first = float(x.square().sum())
+    suited, states = started(Feedback(codec), x, ranks)
+    for _ in range(steps):
+        held = step(suited, [weight * CURVATURES * x for weight in weights], states)
+        states, x = held.states, x - rate * held.reduced
+    assert float(x.square().sum()) <= 2 * (1 - least * rate / 2) ** steps * first
