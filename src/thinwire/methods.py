@@ -4,11 +4,25 @@ import difflib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from .codecs import Cast, Chain, Entropy, Identity, MiniFloat, Quantize, RandomK, Sign, Ternary, TopK
+from .codecs import (
+    Cast,
+    Chain,
+    Entropy,
+    ExponentialDither,
+    Identity,
+    MiniFloat,
+    NaturalCompression,
+    Quantize,
+    RandomK,
+    Sign,
+    Ternary,
+    TopK,
+)
 from .coding import GenNorm, Huffman
 from .core import Codec, Reducer, Strategy
 from .notation import parse, vocabulary
 from .reducers import (
+    EF21,
     LGC,
     AdaComp,
     After,
@@ -68,6 +82,11 @@ METHODS: dict[str, Method] = {
             "An eighth of the bytes, flat as ranks are added. When int8 is still too slow.",
         ),
         Method(
+            "natural",
+            Sharded(NaturalCompression(), NaturalCompression()),
+            "A sign and a power of two an entry, right on average. When nothing may be remembered; else int8.",
+        ),
+        Method(
             "ternary",
             Choose(When(Feedback(Ternary()), min_dim=2)),
             "Two bits an entry. For few ranks: every rank's message goes to every other.",
@@ -86,6 +105,16 @@ METHODS: dict[str, Method] = {
             "topk8",
             Feedback(Chain(TopK(0.01), Quantize(8), Entropy())),
             "As topk with 8-bit values, squeezed. When every byte counts more than the time to squeeze it.",
+        ),
+        Method(
+            "topk-dither",
+            Feedback(Chain(TopK(0.01), ExponentialDither(block=512))),
+            "As topk with values rounded by chance to powers of two, in 4 bits. When topk's bytes are still too many.",
+        ),
+        Method(
+            "ef21",
+            EF21(Chain(TopK(0.01), Cast("float16")), momentum=0.9),
+            "The largest 1 % of what is new in a running mean of gradients: EF21. For large batches, few ranks.",
         ),
         Method(
             "adacomp",
