@@ -69,6 +69,7 @@ from .reducers import (
 )
 from .rehearsal import Rehearsal
 from .replica import replica_of
+from .replicator import Context, ContractError, LogicalDevice, Replicator, run_script
 from .strategies import (
     ABTraining,
     DataParallel,
@@ -104,7 +105,7 @@ from .topologies import (
     Weights,
     world,
 )
-from .transports import Collectives, LockStepError, Meter, PeerLostError, Simulated
+from .transports import Collectives, LockStepError, Meter, PeerLostError, Simulated, World
 from .version import __version__
 
 __all__ = [
@@ -124,6 +125,8 @@ __all__ = [
     "Codec",
     "Collectives",
     "Complete",
+    "Context",
+    "ContractError",
     "DataParallel",
     "Difference",
     "Dither",
@@ -154,6 +157,7 @@ __all__ = [
     "Led",
     "LocalSteps",
     "LockStepError",
+    "LogicalDevice",
     "Marks",
     "Matched",
     "Message",
@@ -182,6 +186,7 @@ __all__ = [
     "Reducer",
     "Rehearsal",
     "Replica",
+    "Replicator",
     "Reply",
     "Ring",
     "Round",
@@ -201,6 +206,7 @@ __all__ = [
     "Unit",
     "Weights",
     "When",
+    "World",
     "__version__",
     "attach",
     "check_momentum",
@@ -215,6 +221,7 @@ __all__ = [
     "parts_of",
     "prepared",
     "replica_of",
+    "run_script",
     "served",
     "servers",
     "servers_apart",

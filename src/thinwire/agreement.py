@@ -3,10 +3,10 @@
 import hashlib
 from itertools import zip_longest
 
-from .transports import Collectives
+from .transports import Transport
 
 
-def agree(transport: Collectives, mine: list[str]) -> None:
+def agree(transport: Transport, mine: list[str]) -> None:
     """Compare these lines with those of all ranks; a difference is the same ValueError on all of them."""
     text = "\n".join(mine).encode()
     if len(set(transport.gather(hashlib.sha256(text).digest()))) == 1:

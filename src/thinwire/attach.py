@@ -35,7 +35,7 @@ from .replica import parameters_of, replica_of
 from .session import Session
 from .strategies import ABTraining, DataParallel, Independent, Neighbours, check_placed
 from .talks import ON_PEER_LOSS
-from .transports import BucketHook, Collectives
+from .transports import BucketHook, Transport, transport_in
 
 A_MINUTE = 60.0  # to tell each other that something is wrong
 
@@ -168,14 +168,14 @@ def _checked_plain(model: nn.Module, strategy: Strategy, optimizer: Optimizer | 
     return prepared(strategy, model, optimizer, only=trained)
 
 
-def _transport(model: nn.Module, group: Any, patience: float | None, problem: ValueError | None) -> Collectives:
+def _transport(model: nn.Module, group: Any, patience: float | None, problem: ValueError | None) -> Transport:
     try:
-        return Collectives(group, next((p.device for p in model.parameters()), None), patience)
+        return transport_in(group, next((p.device for p in model.parameters()), None), patience)
     except RuntimeError as error:  # there is nobody to tell
         raise problem or error from None
 
 
-def _hosts(transport: Collectives) -> tuple[str, ...]:
+def _hosts(transport: Transport) -> tuple[str, ...]:
     """The machine of each rank: where network namespaces differ, machines do."""
     namespace = Path("/proc/self/ns/net")
     here = f"{gethostname()} {namespace.readlink() if namespace.is_symlink() else ''}"
@@ -191,7 +191,7 @@ def _misplaced(strategy: Strategy, ranks: int, hosts: tuple[str, ...]) -> ValueE
     return None
 
 
-def _raise_everywhere(transport: Collectives, problem: ValueError | None) -> None:
+def _raise_everywhere(transport: Transport, problem: ValueError | None) -> None:
     """If a rank cannot go on, let none of them: the others would wait for it."""
     problems = [told.decode().strip() for told in transport.gather(str(problem or "").encode())]
     rank = next((r for r, told in enumerate(problems) if told), None)
@@ -200,7 +200,7 @@ def _raise_everywhere(transport: Collectives, problem: ValueError | None) -> Non
         raise problem or ValueError(f"rank {rank} cannot attach: {problems[rank]}")
 
 
-def _warn_of_unlike_machines(transport: Collectives, strategy: Strategy) -> None:
+def _warn_of_unlike_machines(transport: Transport, strategy: Strategy) -> None:
     """Some methods factorise, or decode, on every rank: arithmetic that differs in a last bit makes replicas drift."""
     here = f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
     machines = [told.decode() for told in transport.gather(here.encode())]

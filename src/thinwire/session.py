@@ -29,7 +29,7 @@ from .strategies import (
     Overlapping,
 )
 from .talks import Talks
-from .transports import Collectives, Decision, Meter, PeerLostError, Simulated, Worker, told_of
+from .transports import Collectives, Decision, Meter, PeerLostError, Simulated, Transport, told_of
 from .version import __version__
 
 
@@ -40,7 +40,7 @@ class Session:
         self,
         replica: Replica,
         strategy: Strategy,
-        transport: Collectives,
+        transport: Transport,
         on_nonfinite: str,
         on_peer_loss: str = "raise",
         copied: Iterable[Tensor] = (),  # from rank 0 to all, before they begin
@@ -55,7 +55,7 @@ class Session:
         agree(transport, [f"thinwire version: {__version__}", method, *settings, *self._described])
         transport.broadcast(copied)
         self.state = strategy.init(replica)
-        self.worker = Worker()
+        self.worker = transport.queue()
         weakref.finalize(self, self.worker.stop)  # a model that is dropped takes its thread with it
         self.begin_step()
         self.talks = Talks(transport, on_peer_loss, self._go_on if isinstance(strategy, Neighbours) else None)
@@ -227,6 +227,7 @@ class Session:
         """With those who are left, and what they remember made to fit each other again."""
         transport, strategy = self.transport, self.strategy
         assert isinstance(strategy, Neighbours), "others need all ranks"
+        assert isinstance(transport, Collectives), "others have no ranks that are lost"
         told, before = told_of(decision.lost, transport.names, transport.patience), transport.size
         left = len(decision.survivors)
         try:

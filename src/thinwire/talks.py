@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from .core import Talk
-from .transports import Collectives, Decision, Meeting, Meter, Note, PeerLostError, Unreachable, told_of
+from .transports import Collectives, Decision, Meeting, Meter, Note, PeerLostError, Transport, Unreachable, told_of
 
 ON_PEER_LOSS = ("raise", "continue")
 
@@ -13,7 +13,7 @@ ON_PEER_LOSS = ("raise", "continue")
 class Talks:
     """Holds talks by their number: when ranks are lost, those who are left meet again at the furthest one."""
 
-    def __init__(self, transport: Collectives, on_peer_loss: str, go_on: Callable[[Decision], None] | None) -> None:
+    def __init__(self, transport: Transport, on_peer_loss: str, go_on: Callable[[Decision], None] | None) -> None:
         self.transport, self.on_peer_loss = transport, on_peer_loss
         self.go_on = go_on  # makes what is remembered fit those who are left; None if there is no way to
         self.count = 0  # of those that were begun
@@ -68,6 +68,7 @@ class Talks:
 
         Those who are left may have been at different talks, a few apart.
         """
+        assert isinstance(self.transport, Collectives), "others tell at once who has stopped, and why"
         mine = resume
         try:
             while True:
@@ -92,10 +93,7 @@ class Talks:
         """Stop by oneself, and let the others know why."""
         self.check()
         self.broken = problem
-        if self.transport.size > 1:
-            meeting = self.transport.hang_up(Note(left=str(problem)))
-            meeting.done()  # others may leave as well, and wait for this one to read what they left
-            meeting.wait([])
+        self.transport.leave(str(problem))
 
     def _stop(self, meeting: Meeting) -> NoReturn:
         lost = meeting.cause()

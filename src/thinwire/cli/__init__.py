@@ -1,5 +1,6 @@
 """The command line: arguments in, the lab's answers out."""
 
+import argparse
 import sys
 from collections.abc import Sequence
 
@@ -7,16 +8,19 @@ from rich.console import Console
 
 from ..lab.comparison import Failed
 from ..lab.processes import RanksError
+from ..lab.scripts import ScriptError
 from .arguments import parser
 
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parser().parse_args(arguments)
+    said = list(sys.argv[1:] if arguments is None else arguments)
+    own = said.index("--") if said[:1] == ["run"] and "--" in said else len(said)  # what follows is for the script
+    options = parser().parse_args(said[:own], argparse.Namespace(rest=said[own + 1 :]))
     try:
         options.run(options, Console())
-    except (ValueError, RanksError, Failed) as error:
+    except (ValueError, RanksError, ScriptError, Failed) as error:
         print(f"thinwire: {error}", file=sys.stderr)
         return 2
     except OSError as error:  # such as a full disk

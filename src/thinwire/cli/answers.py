@@ -10,7 +10,20 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ..lab import captured, compare_sizes, contraction, demo, fit, links, making, report, scale, topology, workloads
+from ..lab import (
+    captured,
+    compare_sizes,
+    contraction,
+    demo,
+    fit,
+    links,
+    making,
+    report,
+    scale,
+    scripts,
+    topology,
+    workloads,
+)
 from ..lab.comparison import Failed
 from ..lab.plan import read_file
 from ..lab.runs import Run
@@ -62,6 +75,10 @@ def compare(options: argparse.Namespace, console: Console) -> None:
             report.write(out)
         raise
     _tell(runs, report.write(out), options, console, quiet)
+
+
+def run_script(options: argparse.Namespace, console: Console) -> None:
+    scripts.run(options.script, options.rest, options.ranks, options.transport, options.method, options.link)
 
 
 def write_report(options: argparse.Namespace, console: Console) -> None:
@@ -135,7 +152,7 @@ def run_demo(options: argparse.Namespace, console: Console) -> None:
 
 def said_by(options: argparse.Namespace) -> tuple[dict[str, Any], Path, bool]:
     """What the run file and the flags say of a plan, where runs go, and whether to be quiet; flags go first."""
-    flags = {name: value for name, value in vars(options).items() if name not in ("run", "json", "file")}
+    flags = {name: value for name, value in vars(options).items() if name not in ("run", "json", "file", "rest")}
     said = (read_file(options.file) if "file" in options else {}) | flags
     if "steps" in flags:
         said.pop("epochs", None)

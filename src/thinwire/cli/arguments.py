@@ -58,6 +58,22 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--seeds", type=int, metavar="N", help="how many, from --seed on (default: 1)")
     command.set_defaults(run=answers.compare)
 
+    command = commands.add_parser(
+        "run",
+        help="run a script of one replica as many",
+        usage="thinwire run SCRIPT [--ranks N] [--transport T] [--method M] [--link LINK] [-- ARGUMENTS]",
+        description="Runs a script that makes a thinwire.Replicator as so many ranks: processes that torchrun starts, "
+        "or simulated ones, in turns in one process, with the same results. What follows -- is for the script.",
+    )
+    command.add_argument("script", type=Path, metavar="SCRIPT", help="such as train.py")
+    command.add_argument("--ranks", type=int, default=4, metavar="N", help="how many (default: 4)")
+    command.add_argument(
+        "--transport", default=TRANSPORTS[0], metavar="T", help=f"{' or '.join(TRANSPORTS)} (default: {TRANSPORTS[0]})"
+    )
+    command.add_argument("--method", metavar="M", help=f"instead of the script's: {METHOD_HELP}")
+    command.add_argument("--link", metavar="LINK", help=f"between processes, {STAR_HELP}")
+    command.set_defaults(run=answers.run_script)
+
     command = commands.add_parser("report", help="a page on the runs in a folder")
     command.add_argument("folder", type=Path, metavar="DIR")
     command.add_argument("--target", type=float, metavar="X", help="of the metric (default: 99 %% of dense's)")
@@ -141,7 +157,7 @@ def parser() -> argparse.ArgumentParser:
     command.set_defaults(run=answers.run_demo)
 
     for name, command in commands.choices.items():
-        if name != "link":
+        if name not in ("link", "run"):
             command.add_argument("--json", action="store_true", default=False, help="print JSON instead of tables")
     return top
 

@@ -1,21 +1,19 @@
 """Real processes over torch.distributed: the one file that knows it."""
 
 import weakref
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
-from time import perf_counter
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..core import Talk
-from .exchange import Post, rounds
+from .exchange import Post
 from .meeting import GONE, STALLED, Decision, Meeting, Note, PeerLostError
 from .meter import Meter
+from .transport import Transport
+from .worker import Queue, Worker
 
 TIMED_OUT = "Timed out"  # what gloo says of a rank that does not answer in time
 GAVE_UP = "Application timeout"  # and of all others from then on
@@ -31,7 +29,7 @@ class Unreachable(RuntimeError):
         self.blamed = {rank: STALLED if TIMED_OUT in text else GONE for rank, text in first.items()}
 
 
-class Collectives:
+class Collectives(Transport):
     """Holds talks with the ranks of a torch.distributed group.
 
     It speaks on a group of its own, so that its messages never mix with the user's collectives; all ranks of the given
@@ -39,14 +37,18 @@ class Collectives:
     """
 
     def __init__(
-        self, group: dist.ProcessGroup | None = None, device: torch.device | None = None, patience: float | None = None
+        self,
+        group: dist.ProcessGroup | None = None,
+        device: torch.device | None = None,
+        patience: float | None = None,
+        ranks: tuple[int, ...] | None = None,  # of the group's, if not all
     ) -> None:
         if not dist.is_initialized():
             raise RuntimeError(
                 "thinwire needs torch.distributed: launch the script with torchrun and call "
                 "torch.distributed.init_process_group() first"
             )
-        self._kind = _kind(group, patience)
+        self._kind = _kind(group, patience, ranks)
         if patience is not None:
             dist.barrier(group)  # ranks may begin further apart than the time in which they will have to answer
         self.device = device or torch.device("cpu")  # where messages are sent from and received to
@@ -71,20 +73,6 @@ class Collectives:
         """How many seconds a rank may take to answer."""
         waits = self._kind[2]
         return (waits or dist.default_pg_timeout).total_seconds()
-
-    def run(self, talk: Talk, meter: Meter | None = None) -> Any:
-        """Hold a talk to its end; returns its outcome. Unreachable if some rank is."""
-        meter = meter or self.meter
-        steps = rounds(talk, self.rank, self.size, meter, defaultdict(dict))
-        heard: Any = None
-        while True:
-            try:
-                post = steps.send(heard)
-            except StopIteration as end:
-                return end.value
-            start = perf_counter()
-            heard = self.deliver(post)
-            meter.exchange_seconds += perf_counter() - start
 
     def deliver(self, post: Post) -> dict[int, Tensor]:
         """Send what goes out and wait for what comes in, to and from all ranks at once."""
@@ -123,20 +111,25 @@ class Collectives:
         if problems:
             raise Unreachable(problems)
 
-    def gather(self, data: bytes) -> list[bytes]:
-        """What every rank gives, in the order of the ranks."""
-        mine = torch.frombuffer(bytearray(data or b" "), dtype=torch.uint8).to(self.device)
-        length = torch.tensor([mine.numel()]).view(torch.uint8).to(self.device)
-        others = [r for r in range(self.size) if r != self.rank]
-        lengths = self.deliver(Post(dict.fromkeys(others, length), dict.fromkeys(others, 8), {}))
-        sizes = {r: int(n.cpu().view(torch.int64)) for r, n in lengths.items()}
-        heard = self.deliver(Post(dict.fromkeys(others, mine), sizes, {}))
-        return [data if r == self.rank else bytes(heard[r].tolist()) for r in range(self.size)]
-
     def broadcast(self, tensors: Iterable[Tensor], source: int = 0) -> None:
         """Overwrite these tensors with the source's, in place."""
         for tensor in tensors:
             dist.broadcast(tensor.detach(), group=self.group, group_src=source)
+
+    def another(self, device: torch.device | None = None, patience: float | None = None) -> "Collectives":
+        return Collectives(self.group, device or self.device, patience)
+
+    def among(self, ranks: tuple[int, ...]) -> "Collectives":
+        return Collectives(self.group, self.device, ranks=ranks)
+
+    def queue(self) -> Queue:
+        return Worker()
+
+    def leave(self, why: str) -> None:
+        if self.size > 1:
+            meeting = self.hang_up(Note(left=why))
+            meeting.done()  # others may leave as well, and wait for this one to read what they left
+            meeting.wait([])
 
     def hang_up(self, note: Note) -> Meeting:
         """Leave a note, and close all connections, so that whoever waits for this rank goes and reads it."""
@@ -193,9 +186,10 @@ Kind = tuple[tuple[int, ...], str, timedelta | None]  # ranks, backend, how long
 _idle: dict[Kind, list[GroupRef]] = {}
 
 
-def _kind(group: dist.ProcessGroup | None, patience: float | None) -> Kind:
+def _kind(group: dist.ProcessGroup | None, patience: float | None, ranks: tuple[int, ...] | None) -> Kind:
     waits = _timeout(group) if patience is None else timedelta(seconds=patience)
-    return tuple(dist.get_process_group_ranks(group)), dist.get_backend(group), waits
+    there = dist.get_process_group_ranks(group)
+    return tuple(there if ranks is None else [there[r] for r in ranks]), dist.get_backend(group), waits
 
 
 def _timeout(group: dist.ProcessGroup | None) -> timedelta | None:

@@ -2,15 +2,32 @@
 
 import weakref
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
+from .collectives import Collectives
+from .transport import Transport
+
 ATTRIBUTE = "_thinwire_hook"
+# Buffers, such as running means, stay each rank's own: only what a method says goes over the link. Since torch 2.13,
+# that has another name.
+BUFFERS = ("forward_sync_buffers", "broadcast_buffers")
+OWN_BUFFERS: dict[str, Any] = {
+    next(name for name in BUFFERS if name in signature(DistributedDataParallel).parameters): False
+}
+
+
+def ddp_of(model: nn.Module, transport: Transport) -> DistributedDataParallel | None:
+    """The model in torch's DDP, if the ranks are processes."""
+    if not isinstance(transport, Collectives) or transport.size == 1:
+        return None
+    return DistributedDataParallel(model, process_group=transport.group, **OWN_BUFFERS)
 
 
 class BucketHook:

@@ -4,6 +4,7 @@ import atexit
 import queue
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -13,7 +14,48 @@ import torch
 GRACE = 5.0  # seconds for a job to end in when the process does; a peer that has died would never answer
 
 
-class Worker:
+class Queue(ABC):
+    """Does one job after the other."""
+
+    @abstractmethod
+    def submit(self, job: Callable[[], Any]) -> Future[Any]: ...
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Return when all that is queued is done."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End when what is queued is done."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish what is queued, then end."""
+
+
+class AtOnce(Queue):
+    """Does each job as it comes, for ranks that take turns: while one computes, no other one would answer."""
+
+    def __init__(self) -> None:
+        self._closed = False
+
+    def submit(self, job: Callable[[], Any]) -> Future[Any]:
+        _check_open(self._closed)
+        future: Future[Any] = Future()
+        _do(job, future)
+        return future
+
+    def wait(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        self._closed = True
+
+    def close(self) -> None:
+        self._closed = True
+
+
+class Worker(Queue):
     """A thread that does one job after the other."""
 
     def __init__(self) -> None:
@@ -24,38 +66,43 @@ class Worker:
         _alive.add(self)
 
     def submit(self, job: Callable[[], Any]) -> Future[Any]:
-        if self._closed:
-            raise RuntimeError("thinwire is detached from this model")
+        _check_open(self._closed)
         future: Future[Any] = Future()
         self._jobs.put((job, future))
         return future
 
     def wait(self) -> None:
-        """Return when all that is queued is done."""
         if not self._closed:
             self.submit(lambda: None).result()
 
     def stop(self) -> None:
-        """End when what is queued is done."""
         if not self._closed:
             self._closed = True
             self._jobs.put(None)
 
     def close(self) -> None:
-        """Finish what is queued, then end."""
         self.stop()
         self._thread.join()
 
     def _work(self) -> None:
-        # Gradients are data here; a thread of our own is free of the caller's autocast and inference modes too.
-        with torch.no_grad():
-            while (entry := self._jobs.get()) is not None:
-                job, future = entry
-                try:
-                    future.set_result(job())
-                except BaseException as error:  # whatever it is, it belongs to whoever waits for the job
-                    future.set_exception(error)
-                del entry, job, future  # what a finished job held must not outlive it
+        # A thread of our own is free of the caller's autocast and inference modes.
+        while (entry := self._jobs.get()) is not None:
+            _do(*entry)
+            del entry  # what a finished job held must not outlive it
+
+
+@torch.no_grad()
+def _do(job: Callable[[], Any], future: Future[Any]) -> None:
+    """Gradients are data here."""
+    try:
+        future.set_result(job())
+    except BaseException as error:  # whatever it is, it belongs to whoever waits for the job
+        future.set_exception(error)
+
+
+def _check_open(closed: bool) -> None:
+    if closed:
+        raise RuntimeError("thinwire is detached from this model")
 
 
 _alive: weakref.WeakSet[Worker] = weakref.WeakSet()  # a thread holds its worker for as long as it runs

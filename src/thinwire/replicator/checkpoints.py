@@ -1,0 +1,73 @@
+"""Everything that a replica needs to go on where it was, in a file of its own."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from ..transports import Draws, Transport
+
+FORMAT = 1
+KEPT = 2  # of the newest: one may be needed if the last has not been written by all
+
+
+class Kept(Protocol):
+    """What can be saved: a module, an optimizer, a schedule, a loader."""
+
+    def state_dict(self) -> Any: ...
+    def load_state_dict(self, state_dict: Any, /) -> Any: ...
+
+
+def save(folder: Path, rank: int, step: int, state: Mapping[str, Any]) -> None:
+    """Write a replica's file, and let go of those before the last."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / _name(rank, step)
+    part = path.with_suffix(".part")
+    torch.save({"format": FORMAT, "step": step, **state}, part)
+    os.replace(part, path)  # a full disk or a kill leaves a whole file or none
+    for old in _steps(folder, rank)[:-KEPT]:
+        (folder / _name(rank, old)).unlink()
+
+
+def newest(folder: Path, transport: Transport) -> int | None:
+    """The last step that all ranks have a file of; None if nobody has one."""
+    here = ",".join(map(str, _steps(folder, transport.rank)))
+    there = [{int(n) for n in told.decode().split(",") if n.strip()} for told in transport.gather(here.encode())]
+    common = set.intersection(*there)
+    if not common and any(there):
+        without = ", ".join(str(r) for r, steps in enumerate(there) if not steps)
+        raise ValueError(
+            f"there is no step of which all {transport.size} ranks have a checkpoint in {folder}"
+            f"{f': rank {without} has none' if without else ''}. Was it written by as many, or on other machines?"
+        )
+    return max(common, default=None)
+
+
+def load(folder: Path, rank: int, step: int) -> dict[str, Any]:
+    state: dict[str, Any] = torch.load(folder / _name(rank, step), weights_only=True)
+    if state["format"] != FORMAT:
+        raise ValueError(f"{folder} was written in format {state['format']}, and this is format {FORMAT}")
+    return state
+
+
+def drawn() -> dict[str, Any]:
+    """Where the generators of random numbers are, as plain numbers."""
+    now = Draws.now()
+    name, keys, *rest = now.numpy
+    return {"torch": now.torch, "numpy": [name, keys.tolist(), *rest], "python": now.python}
+
+
+def draw_on(state: Mapping[str, Any]) -> None:
+    name, keys, *rest = state["numpy"]
+    Draws(state["torch"], (name, keys, *rest), state["python"]).put()
+
+
+def _steps(folder: Path, rank: int) -> list[int]:
+    """Of which there is a file, in order."""
+    return sorted(int(path.stem.rpartition("-")[2]) for path in folder.glob(f"rank-{rank}-step-*.pt"))
+
+
+def _name(rank: int, step: int) -> str:
+    return f"rank-{rank}-step-{step}.pt"

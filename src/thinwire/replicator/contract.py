@@ -1,0 +1,118 @@
+"""What replicas do together, they do in the same order, with the same structure and shapes: this is compared."""
+
+import sys
+import sysconfig
+import traceback
+from collections import defaultdict
+from hashlib import sha256
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+from ..talks import Talks
+from ..transports import PeerLostError, Post, Transport, Unreachable
+
+DIGEST = 16  # bytes
+HEADER = 128  # bytes, of which the rest tells what a replica calls, and from where
+INSIDE = (str(Path(__file__).parent.parent), str(Path(torch.__file__).parent), sysconfig.get_path("stdlib"))
+
+
+class ContractError(RuntimeError):
+    """Replicas do not do the same things in the same order, or one of them has stopped."""
+
+
+class Contract:
+    """Tells the others what this replica is about to do, and hears it from them."""
+
+    def __init__(self, transport: Transport, checked: bool) -> None:
+        self.transport, self.checked = transport, checked
+        self.calls = 0
+        self._last = [""] * transport.size  # what each replica was last heard to call
+        self._broken: BaseException | None = None
+        self._talks = Talks(transport, "raise", None)
+
+    def check(self, what: str, detail: str = "", site: str | None = None) -> None:
+        """All replicas are about to do this; ContractError on all of them if it is not so."""
+        if self._broken is not None:
+            raise RuntimeError("the replicas are out of step since an earlier error; restart") from self._broken
+        self.calls += 1
+        self.transport.note(said := f"{what} at {site or called_at()}")
+        if not self.checked or self.transport.size == 1:
+            return
+        try:
+            self._compare(said, f"{what} {detail}")
+        except Unreachable as error:
+            self._lose(self._cause(error), said)
+        except PeerLostError as error:
+            self._lose(str(error), said)
+        except ContractError as error:
+            self._broken = error
+            raise
+
+    def leave(self, error: BaseException) -> None:
+        """Stop for this reason, and let those know who wait for this replica."""
+        if self._broken is None:
+            self._broken = error
+            self.transport.leave(f"{f'{type(error).__name__}: {error}'.rstrip(': ')} at {raised_at(error)}")
+
+    def _compare(self, said: str, meant: str) -> None:
+        transport = self.transport
+        digest = sha256(f"{self.calls} {meant}".encode()).digest()[:DIGEST]
+        text = said.encode()[: HEADER - DIGEST].ljust(HEADER - DIGEST)
+        mine = torch.frombuffer(bytearray(digest + text), dtype=torch.uint8).to(transport.device)
+        others = [r for r in range(transport.size) if r != transport.rank]
+        heard = transport.deliver(Post(dict.fromkeys(others, mine), dict.fromkeys(others, HEADER), {}))
+        headers = {r: bytes(header.tolist()) for r, header in heard.items()} | {transport.rank: digest + text}
+        if any(header[:DIGEST] != digest for header in headers.values()):
+            raise ContractError(self._told(said, meant))
+        for r, header in headers.items():
+            self._last[r] = header[DIGEST:].decode(errors="ignore").strip()
+
+    def _told(self, said: str, meant: str) -> str:
+        """Who does what, as all replicas tell it: all of them see that they differ, so all of them ask."""
+        where = said.rpartition(" at ")[2]
+        whole = [told.decode().strip() for told in self.transport.gather(f"{meant} at {where}".encode())]
+        groups: defaultdict[str, list[int]] = defaultdict(list)
+        for rank, text in enumerate(whole):
+            groups[text].append(rank)
+        lines = "".join(f"\n  {_replicas(ranks)} {text}" for text, ranks in groups.items())
+        return f"the replicas are out of step, at the call number {self.calls} of each:{lines}"
+
+    def _cause(self, error: Unreachable) -> str:
+        """Who was lost first, as all who are left agree."""
+        try:
+            self._talks.recover(error, self.calls)
+        except PeerLostError as found:
+            return str(found).partition(". This is rank")[0]
+        return str(error)
+
+    def _lose(self, why: str, said: str) -> None:
+        before = [f" (replica {r}'s last call was {text})" for r, text in enumerate(self._last) if f"rank {r} " in why]
+        problem = f"{why}{''.join(before[:1])}, while replica {self.transport.rank} calls {said}"
+        self._broken = ContractError(problem)
+        raise self._broken from None
+
+
+def called_at() -> str:
+    """The line of the user's code that is being run."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return "its end" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def raised_at(error: BaseException) -> str:
+    """The line of the user's code that an error came from."""
+    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    users = [f"{Path(name).name}:{line}" for name, line in lines if _is_users(name)]
+    return users[-1] if users else "a line of no script"
+
+
+def _is_users(filename: str) -> bool:
+    return not filename.startswith((*INSIDE, "<"))
+
+
+def _replicas(ranks: list[int]) -> str:
+    *most, last = map(str, ranks)
+    return f"replicas {', '.join(most)} and {last} call" if most else f"replica {last} calls"

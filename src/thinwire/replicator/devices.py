@@ -1,0 +1,123 @@
+"""The devices of one replica: parts of a model that are on one of them each."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..transports import Transport
+
+
+class LogicalDevice:
+    """One of a replica's devices: a process of its own, or a part of this one."""
+
+    def __init__(self, index: int, device: torch.device, replica: Transport | None) -> None:
+        self.index, self.device = index, device
+        self._replica = replica  # between the processes of this replica; None if there is but this one
+
+    def __repr__(self) -> str:
+        return f"<logical device {self.index}, {'here' if self.here else 'in another process'}, {self.device}>"
+
+    @property
+    def here(self) -> bool:
+        """Whether this process has it."""
+        return self._replica is None or self._replica.rank == self.index
+
+    def place(self, module: nn.Module) -> nn.Module:
+        """A module whose parameters are on this device, and nowhere else.
+
+        All processes of the replica call what is given back, with the same input, and get the same output; it is
+        computed on this device. Gradients flow through it.
+        """
+        return Placed(module.to(self.device) if self.here else None, self.index, self.device, self._replica)
+
+
+class Placed(nn.Module):
+    """A part of a model on one of a replica's devices."""
+
+    def __init__(self, part: nn.Module | None, index: int, device: torch.device, replica: Transport | None) -> None:
+        super().__init__()
+        self.part = part
+        self._index, self._device, self._replica = index, device, replica
+
+    def forward(self, *inputs: Tensor) -> Any:
+        moved = tuple(x.to(self._device) for x in inputs)
+        if self._replica is None:
+            assert self.part is not None, "there is no other process that could have it"
+            return self.part(*moved)
+        if self.part is None:
+            # Something that needs a gradient, as the output does where it is computed.
+            asks = torch.zeros((), requires_grad=torch.is_grad_enabled())
+            made = _There.apply(self._replica, self._index, asks, *inputs)  # type: ignore[no-untyped-call]
+            return made[0] if len(made) == 1 else made
+        entered = _Entering.apply(self._replica, self._index, *moved)  # type: ignore[no-untyped-call]
+        output = self.part(*entered)
+        made = output if isinstance(output, tuple) else (output,)
+        if not all(isinstance(x, Tensor) and x.dtype in TYPES for x in made):
+            raise ValueError(f"a placed part gives a tensor or a tuple of tensors, not {type(output).__name__}")
+        _tell(self._replica, self._index, made)
+        return output
+
+    def extra_repr(self) -> str:
+        return f"on logical device {self._index}"
+
+
+class _Entering(torch.autograd.Function):
+    """Where a part is: what its input's gradient is, the other processes hear."""
+
+    @staticmethod
+    def forward(ctx: Any, replica: Transport, source: int, *inputs: Tensor) -> Any:
+        ctx.replica, ctx.source = replica, source
+        return tuple(x.view_as(x) for x in inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        asked = [g for g, asked in zip(gradients, ctx.needs_input_grad[2:], strict=True) if asked]
+        ctx.replica.broadcast([g.contiguous() for g in asked], ctx.source)
+        return None, None, *gradients
+
+
+class _There(torch.autograd.Function):
+    """Where a part is not: its output comes from where it is, and so does its input's gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, replica: Transport, source: int, asks: Tensor, *inputs: Tensor) -> Any:
+        ctx.replica, ctx.source = replica, source
+        ctx.inputs = [(x.shape, x.dtype, x.device) for x in inputs]
+        return _heard(replica, source)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        asked = ctx.needs_input_grad[3:]
+        found = [
+            torch.empty(shape, dtype=dtype, device=device) if wanted else None
+            for (shape, dtype, device), wanted in zip(ctx.inputs, asked, strict=True)
+        ]
+        ctx.replica.broadcast([x for x in found if x is not None], ctx.source)
+        return None, None, None, *found
+
+
+TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool, torch.uint8)
+
+
+def _tell(replica: Transport, source: int, made: tuple[Tensor, ...]) -> None:
+    """Of what shapes the output is, and the output."""
+    shapes = [[TYPES.index(x.dtype), x.dim(), *x.shape] for x in made]
+    told = torch.tensor([len(made), *(n for shape in shapes for n in shape)], dtype=torch.int64)
+    replica.broadcast([torch.tensor([told.numel()]), told], source)
+    replica.broadcast([x.detach().contiguous() for x in made if x.numel()], source)
+
+
+def _heard(replica: Transport, source: int) -> tuple[Tensor, ...]:
+    length = torch.zeros(1, dtype=torch.int64)
+    replica.broadcast([length], source)
+    told = torch.zeros(int(length), dtype=torch.int64)
+    replica.broadcast([told], source)
+    count, *numbers = told.tolist()
+    made = []
+    for _ in range(count):
+        kind, dim, *rest = numbers
+        made.append(torch.empty(rest[:dim], dtype=TYPES[kind], device=replica.device))
+        numbers = rest[dim:]
+    replica.broadcast([x for x in made if x.numel()], source)
+    return tuple(made)

@@ -1,0 +1,55 @@
+"""What a replica is fed: it can be gone on with."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from ..transports import Draws, seed_all
+
+
+class Inputs:
+    """A replica's inputs in order, with random numbers of their own: what the model draws does not change them.
+
+    So the same ones come again from the same seed, and all that there is to remember is how many were used. Inputs
+    that have `state_dict` and `load_state_dict` are asked for that instead.
+    """
+
+    def __init__(self, make: Callable[[], Iterable[Any]], saved: dict[str, Any] | None = None) -> None:
+        self.seed = int(torch.randint(2**31, ()) if saved is None else saved["seed"])
+        self.position = 0 if saved is None else saved["position"]
+        self._draws = Draws.now()
+        with self._own():
+            seed_all(self.seed)
+            self._source = make()
+            if self._remembers and saved is not None:
+                self._source.load_state_dict(saved["state"])  # type: ignore[attr-defined]  # it remembers
+            self._items: Iterator[Any] = iter(self._source)
+            for _ in range(0 if self._remembers else self.position):
+                next(self._items, None)
+
+    def next(self) -> Any:
+        """StopIteration if there are no more."""
+        with self._own():
+            item = next(self._items)
+        self.position += 1
+        return item
+
+    def state_dict(self) -> dict[str, Any]:
+        state = self._source.state_dict() if self._remembers else None  # type: ignore[attr-defined]
+        return {"seed": self.seed, "position": self.position, "state": state}
+
+    @property
+    def _remembers(self) -> bool:
+        return hasattr(self._source, "state_dict") and hasattr(self._source, "load_state_dict")
+
+    @contextmanager
+    def _own(self) -> Iterator[None]:
+        others = Draws.now()
+        self._draws.put()
+        try:
+            yield
+        finally:
+            self._draws = Draws.now()
+            others.put()

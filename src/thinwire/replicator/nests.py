@@ -1,0 +1,89 @@
+"""Tensors and numbers, in dicts, lists and tuples."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Nest = Any  # a tensor, a number, None, or a dict, list or tuple of nests
+
+
+def leaves(nest: Nest) -> list[Tensor]:
+    """All tensors and numbers, as tensors, in an order that is the same for nests of the same structure."""
+    return [x if isinstance(x, Tensor) else _number(x) for x in _walk(nest)]
+
+
+def rebuilt(nest: Nest, values: Iterator[Any]) -> Nest:
+    """A nest of the same structure with other leaves, in the order of `leaves`."""
+    if nest is None:
+        return None
+    if isinstance(nest, dict):
+        made = {key: rebuilt(nest[key], values) for key in _ordered(nest)}
+        return type(nest)((key, made[key]) for key in nest)
+    if isinstance(nest, tuple) and hasattr(nest, "_fields"):
+        return type(nest)(*(rebuilt(inner, values) for inner in nest))
+    if isinstance(nest, list | tuple):
+        return type(nest)(rebuilt(inner, values) for inner in nest)
+    return next(values)
+
+
+def mapped(act: Callable[[Tensor], Any], nest: Nest) -> Nest:
+    """A nest of the same structure, with what a function makes of each leaf."""
+    return rebuilt(nest, (act(x) for x in leaves(nest)))
+
+
+def like_numbers(nest: Nest, outcome: Nest) -> Nest:
+    """What came of a nest, with numbers where there were numbers."""
+    pairs = zip(_walk(nest), _walk(outcome), strict=True)
+    return rebuilt(outcome, (there if isinstance(here, Tensor) else there.item() for here, there in pairs))
+
+
+def detached(nest: Any) -> Any:
+    """Without what tensors were computed from; what is not a nest stays as it is."""
+    if isinstance(nest, Tensor):
+        return nest.detach()
+    try:
+        return rebuilt(nest, (x.detach() if isinstance(x, Tensor) else x for x in _walk(nest)))
+    except TypeError:
+        return nest
+
+
+def told(nest: Nest) -> str:
+    """The structure, the types and the shapes: what replicas have to agree on."""
+    if nest is None:
+        return "None"
+    if isinstance(nest, dict):
+        return "{" + ", ".join(f"{key!r}: {told(nest[key])}" for key in _ordered(nest)) + "}"
+    if isinstance(nest, list | tuple):
+        inner = ", ".join(told(x) for x in nest)
+        return f"[{inner}]" if isinstance(nest, list) else f"({inner})"
+    if isinstance(nest, Tensor):
+        return f"{str(nest.dtype).removeprefix('torch.')}{list(nest.shape)}"
+    return type(nest).__name__
+
+
+def _walk(nest: Nest) -> Iterator[Any]:
+    if nest is None:
+        return
+    if isinstance(nest, dict):
+        for key in _ordered(nest):
+            yield from _walk(nest[key])
+    elif isinstance(nest, list | tuple):
+        for inner in nest:
+            yield from _walk(inner)
+    elif isinstance(nest, Tensor | bool | int | float):
+        yield nest
+    else:
+        raise TypeError(
+            f"replicas exchange tensors and numbers, in dicts, lists and tuples, not {type(nest).__name__}: {nest!r}"
+        )
+
+
+def _ordered(nest: dict[Any, Any]) -> list[Any]:
+    return sorted(nest, key=lambda key: (type(key).__name__, repr(key)))
+
+
+def _number(x: float) -> Tensor:
+    kinds = {bool: torch.bool, int: torch.int64}
+    return torch.tensor(x, dtype=kinds.get(type(x), torch.float64))

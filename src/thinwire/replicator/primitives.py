@@ -1,0 +1,245 @@
+"""What replicas can ask of each other, over nests of tensors."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from .. import payload
+from ..codecs import Identity
+from ..core import Envelope, Message, Peers, Talk
+from ..transports import Post, Transport
+from .contract import Contract, called_at
+from .nests import Nest, leaves, like_numbers, mapped, rebuilt, told
+
+REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+Tensors = list[Tensor]
+Item = TypeVar("Item")
+
+
+class Primitives:
+    """All replicas call the same ones in the same order, with the same structure and shapes.
+
+    Gradients flow through sums, means, gathered values and broadcasts, from every replica to every other.
+    """
+
+    def __init__(self, transport: Transport, contract: Contract) -> None:
+        self._transport, self._contract = transport, contract
+
+    @property
+    def rank(self) -> int:
+        """The number of this replica."""
+        return self._transport.rank
+
+    @property
+    def num_replicas(self) -> int:
+        return self._transport.size
+
+    def all_sum(self, value: Nest) -> Nest:
+        """The sum over all replicas, in the order of their ranks."""
+        return self._together("all_sum", value, self._sum, self._sum)
+
+    def all_mean(self, value: Nest) -> Nest:
+        """The mean over all replicas: each counts alike. `weighted_mean` counts examples."""
+        value = mapped(_as_real, value)
+        return self._together("all_mean", value, self._mean, self._mean)
+
+    def weighted_mean(self, value: Nest, weight: float | Tensor) -> Nest:
+        """The mean over all replicas, each with a weight such as its number of examples."""
+        weighted = mapped(lambda x: _as_real(x) * weight, value)
+        counted = _as_real(torch.as_tensor(weight))
+        sums, total = self._together("weighted_mean", (weighted, counted), self._sum, self._sum)
+        return like_numbers(value, mapped(lambda x: x / total.to(x.dtype), sums))
+
+    def all_min(self, value: Nest) -> Nest:
+        """The least over all replicas, entry by entry; no gradients flow."""
+        return self._together("all_min", value, lambda xs: [x.amin(0) for x in self._stacked(xs)])
+
+    def all_max(self, value: Nest) -> Nest:
+        """The largest over all replicas, entry by entry; no gradients flow."""
+        return self._together("all_max", value, lambda xs: [x.amax(0) for x in self._stacked(xs)])
+
+    def all_gather(self, value: Nest) -> Nest:
+        """What all replicas have, stacked along a new first axis."""
+
+        def back(gradients: Tensors) -> Tensors:
+            return [total[self.rank] for total in self._sum(gradients)]
+
+        return self._together("all_gather", value, self._stacked, back, numbers=False)
+
+    def broadcast(self, value: Nest, source: int = 0) -> Nest:
+        """What one replica has; the others give something of the same structure and shapes."""
+        if not 0 <= source < self.num_replicas:
+            raise ValueError(f"there is no replica {source} to broadcast from, only 0 to {self.num_replicas - 1}")
+
+        def forth(xs: Tensors) -> Tensors:
+            heard = [x.detach().clone() for x in xs]
+            self._transport.broadcast([x for x in heard if x.numel()], source)
+            return heard
+
+        def back(gradients: Tensors) -> Tensors:
+            totals = self._sum(gradients)
+            return totals if self.rank == source else [torch.zeros_like(x) for x in totals]
+
+        return self._together(f"broadcast from {source}", value, forth, back)
+
+    def map_gather(self, act: Callable[[Item], Nest], items: Sequence[Item]) -> list[Nest]:
+        """What a function makes of each item, in order, on every replica; the items are spread over the replicas."""
+        results, mine = self._mapped("map_gather", act, items)
+        if not items:
+            return []
+        counts = [len(_share(len(items), r, self.num_replicas)) for r in range(self.num_replicas)]
+        stacked = [torch.stack(xs) for xs in zip(*map(leaves, results[: len(mine)]), strict=True)]
+        stacked = stacked or [x.new_empty((0, *x.shape)) for x in leaves(results[0])]
+        gathered = [torch.cat(xs) for xs in zip(*self._gathered(stacked, counts), strict=True)]
+        rows: list[Iterator[Tensor]] = [iter([x[i] for x in gathered]) for i in range(len(items))]
+        return [like_numbers(results[0], rebuilt(results[0], row)) for row in rows]
+
+    def map_reduce(self, act: Callable[[Item], Nest], items: Sequence[Item], reduce: str = "sum") -> Nest:
+        """The "sum", "mean", "min" or "max" of what a function makes of all items, which are spread over the replicas.
+
+        Each replica adds up its own before they are exchanged, so last bits depend on how many there are.
+        """
+        kinds = {"sum": self.all_sum, "mean": self.all_sum, "min": self.all_min, "max": self.all_max}
+        if reduce not in kinds:
+            raise ValueError(f"map_reduce takes {', '.join(map(repr, kinds))}, not {reduce!r}")
+        if not items:
+            raise ValueError("map_reduce needs an item at least: the outcome of none has no structure")
+        results, mine = self._mapped("map_reduce", act, items)
+        stacked = [torch.stack([_countable(x) for x in xs]) for xs in zip(*map(leaves, results), strict=True)]
+        if reduce in ("min", "max"):
+            ours = [x.amin(0) if reduce == "min" else x.amax(0) for x in stacked]
+        else:
+            ours = [_folded(x[: len(mine)]) for x in stacked]
+            ours = [_as_real(x) / len(items) for x in ours] if reduce == "mean" else ours
+        return like_numbers(results[0], rebuilt(results[0], iter(kinds[reduce](ours))))
+
+    def _mapped(self, what: str, act: Callable[[Item], Nest], items: Sequence[Item]) -> tuple[list[Nest], range]:
+        """The outcomes of this replica's items, and which these are. Who has none tries one, to know the structure."""
+        mine = _share(len(items), self.rank, self.num_replicas)
+        results = [act(items[i]) for i in mine or range(min(1, len(items)))]
+        structures = [told(result) for result in results]
+        unlike = next((i for i, structure in enumerate(structures) if structure != structures[0]), None)
+        if unlike is not None:
+            raise ValueError(
+                f"{what} takes a function whose outcomes are alike; of item {mine[0]} it is {structures[0]}, and of "
+                f"item {mine[unlike]} it is {structures[unlike]}"
+            )
+        self._contract.check(what, f"{len(items)} items to {structures[0] if structures else 'nothing'}")
+        return results, mine
+
+    def _together(
+        self,
+        what: str,
+        value: Nest,
+        forth: Callable[[Tensors], Tensors],
+        back: Callable[[Tensors], Tensors] | None = None,
+        numbers: bool = True,
+    ) -> Nest:
+        xs, site = leaves(value), called_at()
+        self._contract.check(what, f"of {told(value)}", site)
+        flows = back is not None and torch.is_grad_enabled() and any(x.requires_grad for x in xs)
+        if flows:
+
+            def checked_back(gradients: Tensors) -> Tensors:
+                assert back is not None, "else nothing flows"
+                self._contract.check(f"backward of {what}", f"of {told(value)}", site)
+                return back(gradients)
+
+            made = _Flowing.apply(forth, checked_back, *xs)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        else:
+            with torch.no_grad():
+                made = forth([x.detach() for x in xs])
+        outcome = rebuilt(value, iter(made))
+        return like_numbers(value, outcome) if numbers else outcome
+
+    def _sum(self, xs: Tensors) -> Tensors:
+        return self._added(xs, 1.0)
+
+    def _mean(self, xs: Tensors) -> Tensors:
+        return self._added(xs, 1 / self.num_replicas)
+
+    def _added(self, xs: Tensors, weight: float) -> Tensors:
+        """Real numbers are summed up shard by shard on the way, others where they arrive."""
+        real = [i for i, x in enumerate(xs) if x.dtype in REAL and x.numel()]
+        others = [i for i in range(len(xs)) if i not in real]
+        peers = Peers("replicas", tuple((r, weight) for r in range(self.num_replicas)))
+        found: dict[int, Tensor] = {}
+        if real:
+            here = [xs[i].detach().contiguous().to(self._transport.device) for i in real]
+            totals = self._transport.run(_sums(peers, here))
+            found = {i: total.to(xs[i].device) for i, total in zip(real, totals, strict=True)}
+        stacked = self._stacked([_countable(xs[i]) for i in others]) if others else []
+        return [found[i] if i in found else _folded(stacked[others.index(i)]) for i in range(len(xs))]
+
+    def _stacked(self, xs: Tensors) -> Tensors:
+        """What all replicas have, stacked."""
+        return [torch.stack(found) for found in zip(*self._gathered(xs, None), strict=True)]
+
+    def _gathered(self, xs: Tensors, counts: Sequence[int] | None) -> list[Tensors]:
+        """What each replica has; with counts, so many rows of each."""
+        transport = self._transport
+        here = [x.detach().contiguous() for x in xs]
+        others = [r for r in range(self.num_replicas) if r != self.rank]
+        row = [x[0:1].nbytes if counts is None else x[0:0].new_empty((1, *x.shape[1:])).nbytes for x in here]
+        sizes = {r: [x.nbytes for x in here] if counts is None else [n * counts[r] for n in row] for r in others}
+        mine = torch.cat([x.flatten().view(torch.uint8).cpu() for x in here]).to(transport.device)
+        outgoing = dict.fromkeys(others, mine) if mine.numel() else {}
+        heard = transport.deliver(Post(outgoing, {r: sum(n) for r, n in sizes.items() if sum(n)}, {}))
+        found: list[Tensors] = []
+        for r in range(self.num_replicas):
+            if r == self.rank:
+                found.append(here)
+                continue
+            pieces = payload.split(heard.get(r, mine[:0]), sizes[r])
+            shapes = [x.shape if counts is None else (counts[r], *x.shape[1:]) for x in here]
+            found.append([_read(p, x, s) for p, x, s in zip(pieces, here, shapes, strict=True)])
+        return found
+
+
+class _Flowing(torch.autograd.Function):
+    """An exchange whose gradients are exchanged, too."""
+
+    @staticmethod
+    def forward(ctx: Any, forth: Callable[[Tensors], Tensors], back: Callable[[Tensors], Tensors], *xs: Tensor) -> Any:
+        made = forth([x.detach() for x in xs])
+        ctx.back, ctx.real = back, [x.is_floating_point() for x in made]
+        ctx.mark_non_differentiable(*(x for x in made if not x.is_floating_point()))
+        return tuple(made)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        found = iter(ctx.back([g for g, real in zip(gradients, ctx.real, strict=True) if real]))
+        return None, None, *(next(found) if real else None for real in ctx.real)
+
+
+def _sums(peers: Peers, xs: Tensors) -> Talk:
+    replies = yield [Envelope(peers, Message(x, Identity(), about="replicas")) for x in xs]
+    return [reply.reduced.clone() for reply in replies]
+
+
+def _share(items: int, rank: int, ranks: int) -> range:
+    """The items of a rank, beside each other."""
+    return range(rank * items // ranks, (rank + 1) * items // ranks)
+
+
+def _countable(x: Tensor) -> Tensor:
+    return x.to(torch.int64) if x.dtype == torch.bool else x
+
+
+def _as_real(x: Tensor) -> Tensor:
+    return x if x.is_floating_point() or x.is_complex() else x.to(torch.float64)
+
+
+def _folded(xs: Tensor) -> Tensor:
+    """The sum of its rows, one after the other."""
+    total = torch.zeros_like(xs[0]) if len(xs) else xs.new_zeros(xs.shape[1:])
+    for x in xs:
+        total = total + x
+    return total
+
+
+def _read(data: Tensor, like: Tensor, shape: Sequence[int]) -> Tensor:
+    # Numbers of several bytes have to begin where such numbers may.
+    return data.clone().view(like.dtype).view(shape).to(like.device)

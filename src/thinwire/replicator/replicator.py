@@ -1,0 +1,247 @@
+"""Write one replica, run it anywhere."""
+
+import atexit
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from ..attach import attach
+from ..core import Codec, Reducer, Strategy
+from ..handle import Handle
+from ..methods import notation_of, strategy_of
+from ..reducers import servers_apart
+from ..strategies import DataParallel, Neighbours, check_placed
+from ..transports import Meter, PeerLostError, ddp_of, end_processes, seed_all, transport_here
+from . import checkpoints, rerun
+from .checkpoints import Kept
+from .context import Context
+from .contract import Contract, ContractError
+from .inputs import Inputs
+from .nests import detached
+
+METHOD = "THINWIRE_METHOD"  # said by who launches a script; it goes before what the script says
+Step = Callable[[Context, Any], Any]
+Input = Callable[[Context], Iterable[Any]]
+
+
+class Replicator:
+    """Runs one replica's step on one process or many, with any method between the replicas.
+
+    A script that makes one is run as `python train.py`, `thinwire run train.py --ranks 4` or `torchrun ... train.py`.
+    Nothing is averaged but by the method of what is wrapped, and by what the step itself asks of the others.
+
+    `method` is as for `attach`; by default "dense". The launcher's goes before it (`thinwire run --method`).
+    `replicas` is how many the training has. By default as many as were launched; if it was launched alone, so many run
+    in this one process, in turns, with the same results.
+    `devices_per_replica` is how many ranks a replica is split over.
+    `seed` seeds Python's, numpy's and torch's generators, otherwise on each replica.
+    `checked` compares every call with those of the other replicas before it: a short message to each. Without, replicas
+    that are out of step may wait forever.
+    """
+
+    def __init__(
+        self,
+        method: str | Codec | Reducer | Strategy | None = None,
+        *,
+        replicas: int | None = None,
+        devices_per_replica: int = 1,
+        seed: int | None = None,
+        checked: bool = True,
+        device: torch.device | str | None = None,
+    ) -> None:
+        self.strategy = strategy_of(os.environ.get(METHOD) or ("dense" if method is None else method))
+        if replicas is not None and replicas < 1:
+            raise ValueError(f"a training has 1 replica or more, not {replicas!r}")
+        if devices_per_replica < 1:
+            raise ValueError(f"a replica has 1 device or more, not {devices_per_replica!r}")
+        here = _device(device)
+        world, began = transport_here(here)
+        if began:
+            atexit.register(end_processes)
+        if world.size == 1 and (replicas or 1) > 1:
+            rerun.as_ranks(replicas or 1)
+        split = devices_per_replica if world.size > 1 else 1  # a process that is alone has all devices
+        if world.size % split or (replicas is not None and world.size != replicas * split):
+            wanted = f"{replicas} replicas" if replicas is not None else "replicas"
+            raise ValueError(
+                f"{world.size} ranks were launched, which are not {wanted} of {devices_per_replica} devices each"
+            )
+        rank, size = world.rank, world.size
+        across = world if split == 1 else world.among(tuple(range(rank % split, size, split)))
+        within = None if split == 1 else world.among(tuple(range(rank - rank % split, rank - rank % split + split)))
+        self._world, self._across = world, across
+        self._contract = Contract(across, checked)
+        self.context = Context(world, across, within, self._contract, here, devices_per_replica)
+        self.handles: list[Handle] = []  # of what is wrapped, in that order
+        self.step = 0  # how many steps have been made
+        self._kept: dict[str, Kept] = {}
+        if seed is not None:
+            seed_all(seed * 2**16 + across.rank)  # generators on the CPU use 32 bits of it
+
+    def __repr__(self) -> str:
+        return f"<Replicator: replica {self.rank} of {self.num_replicas}, {self.method}>"
+
+    @property
+    def rank(self) -> int:
+        """The number of this replica."""
+        return self.context.rank
+
+    @property
+    def num_replicas(self) -> int:
+        return self.context.num_replicas
+
+    @property
+    def method(self) -> str:
+        return notation_of(self.strategy)
+
+    @property
+    def meter(self) -> Meter:
+        """Of what replicas ask of each other beside the method, whose meters the handles have."""
+        return self._across.meter
+
+    def wrap(
+        self, model: nn.Module, optimizer: Optimizer, *, overlap: bool = False, **settings: Any
+    ) -> tuple[nn.Module, Optimizer]:
+        """The model and its optimizer, kept in step with the other replicas by the method.
+
+        What there is to say is said as `optimizer.step()` begins or ends. With `overlap`, methods that average
+        gradients say it during `backward()`, where replicas are processes: there the model is wrapped in torch's DDP,
+        which wants one forward for each backward, and every parameter used. `settings` are those of `attach`.
+        """
+        wrapped: nn.Module = model
+        if self.num_replicas == 1 and self._cannot_be_alone():
+            warnings.warn(f"{self.method} has no effect: there is but one replica", stacklevel=2)
+        elif overlap and self._averages_gradients and (ddp := ddp_of(model, self._across)) is not None:
+            ddp.register_forward_pre_hook(lambda module, _: self._before_forward(module))
+            self.handles.append(attach(ddp, self.strategy, **settings))
+            wrapped = ddp
+        else:
+            if not isinstance(self.strategy, Neighbours):  # who speaks with neighbours only does not wait for all
+                optimizer.register_step_pre_hook(lambda *_: self._contract.check("optimizer.step()"))
+            self.handles.append(attach(model, self.strategy, optimizer=optimizer, group=self._across, **settings))
+        number = sum(name.startswith("model") for name in self._kept)
+        kept: dict[str, Kept] = {f"model {number}": model, f"optimizer {number}": optimizer}
+        self.keep(**kept)
+        return wrapped, optimizer
+
+    def keep(self, **what: Kept) -> None:
+        """Save these in checkpoints, too: schedules, averages of weights, all that has a state_dict."""
+        taken = [name for name in what if name in self._kept]
+        if taken:
+            raise ValueError(f"{taken[0]!r} is kept already")
+        self._kept |= what
+
+    def run(
+        self,
+        step_fn: Step,
+        input_fn: Input,
+        steps: int | None = None,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        every: int | None = None,
+    ) -> list[Any]:
+        """Make steps, each with the next of this replica's inputs; returns what the step function returned, in order.
+
+        With `checkpoint`, a folder, everything is saved there after each `every` steps and at the end, and a run that
+        finds something there goes on from it: its list begins with the first step that it made itself.
+        """
+        return list(self.iterate(step_fn, input_fn, steps, checkpoint=checkpoint, every=every))
+
+    def iterate(
+        self,
+        step_fn: Step,
+        input_fn: Input,
+        steps: int | None = None,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        every: int | None = None,
+    ) -> Iterator[Any]:
+        """As `run`, one outcome after the other."""
+        if steps is not None and steps < 0:
+            raise ValueError(f"a run has 0 steps or more, not {steps!r}")
+        if every is not None and (checkpoint is None or every < 1):
+            raise ValueError(f"every={every!r} takes a folder (checkpoint=...), and is 1 or more")
+        folder = None if checkpoint is None else Path(checkpoint)
+        try:
+            saved = None if folder is None else self._go_on(folder)
+            inputs = Inputs(lambda: input_fn(self.context), saved)
+            while steps is None or self.step < steps:
+                try:
+                    batch = inputs.next()
+                except StopIteration:
+                    break
+                outcome = detached(step_fn(self.context, batch))
+                self.step += 1
+                if folder is not None and every and self.step % every == 0 and self.step != steps:
+                    self._save(folder, inputs)
+                yield outcome
+            self._contract.check("the end of run()", f"after {self.step} steps")
+            if folder is not None:
+                self._save(folder, inputs)
+        except (ContractError, PeerLostError, GeneratorExit):
+            raise
+        except BaseException as error:
+            self._contract.leave(error)
+            raise
+
+    def _save(self, folder: Path, inputs: Inputs) -> None:
+        state = {
+            "ranks": self._world.size,
+            "method": self.method,
+            "inputs": inputs.state_dict(),
+            "draws": checkpoints.drawn(),
+            "kept": {name: kept.state_dict() for name, kept in self._kept.items()},
+            "handles": [handle.state_dict() for handle in self.handles],
+        }
+        checkpoints.save(folder, self._world.rank, self.step, state)
+
+    def _go_on(self, folder: Path) -> dict[str, Any] | None:
+        """Take up what is in a folder, if anything is; returns where the inputs were."""
+        step = checkpoints.newest(folder, self._world)
+        if step is None:
+            return None
+        state = checkpoints.load(folder, self._world.rank, step)
+        for what, here in (("method", self.method), ("ranks", self._world.size)):
+            if state[what] != here:
+                raise ValueError(f"{folder} is of a training with {what} {state[what]}, and this one has {here}")
+        if state["kept"].keys() != self._kept.keys():
+            there, here = (", ".join(sorted(names)) or "nothing" for names in (state["kept"], self._kept))
+            raise ValueError(f"{folder} holds {there}, and this training has {here}")
+        for name, kept in self._kept.items():
+            kept.load_state_dict(state["kept"][name])
+        for handle, saved in zip(self.handles, state["handles"], strict=True):
+            handle.load_state_dict(saved)
+        checkpoints.draw_on(state["draws"])
+        self.step = step
+        inputs: dict[str, Any] = state["inputs"]
+        return inputs
+
+    def _before_forward(self, module: nn.Module) -> None:
+        if module.training and torch.is_grad_enabled():
+            self._contract.check("forward()")
+
+    @property
+    def _averages_gradients(self) -> bool:
+        """As DDP would, on all ranks."""
+        return isinstance(self.strategy, DataParallel) and not servers_apart(self.strategy)
+
+    def _cannot_be_alone(self) -> bool:
+        try:
+            check_placed(self.strategy, 1)
+        except ValueError:
+            return True
+        return False
+
+
+def _device(device: torch.device | str | None) -> torch.device:
+    if device is not None:
+        return torch.device(device)
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
