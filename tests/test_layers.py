@@ -73,8 +73,8 @@ LAYERS: dict[str, set[str]] = {
         "methods",
     },
     "rehearsal": {"guard", "low_rank", "core", "outcome", "nonfinite", "reducers", "strategies", "transports"},
-    "hooks": {"core", "reducers", "strategies", "session"},
-    "averaging": {"core", "low_rank", "strategies", "methods", "session"},
+    "hooks": {"core", "reducers", "replica", "strategies", "session"},
+    "averaging": {"core", "low_rank", "replica", "strategies", "methods", "session"},
     "preparing": {"core", "low_rank", "replica", "strategies"},
     "handle": {"low_rank", "averaging", "methods", "outcome", "reducers", "session", "strategies", "transports"},
     "attach": {

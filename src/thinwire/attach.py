@@ -31,7 +31,7 @@ from .reducers import (
     loses_nothing,
     servers_apart,
 )
-from .replica import parameters_of, replica_of
+from .replica import local, parameters_of, replica_of
 from .session import Session
 from .strategies import ABTraining, DataParallel, Independent, Neighbours, check_placed
 from .talks import ON_PEER_LOSS
@@ -49,6 +49,7 @@ def attach(
     on_peer_loss: str = "raise",
     peer_timeout: float | None = None,
     group: Any = None,
+    all_used: bool = False,
 ) -> Handle:
     """Exchange gradients or parameters by a method, on every rank alike.
 
@@ -65,6 +66,8 @@ def attach(
     as the process group waits): "raise" one PeerLostError on all ranks; "continue", for methods that speak with
     neighbours, which goes on with those who are left.
     `group` is the torch.distributed group to speak in (a DDP model brings its own).
+    `all_used` promises that each step uses every parameter of a plain module, as DDP wants it: then nothing is said
+    about which of them have a gradient, and one that has none counts as zero.
     """
     base = getattr(model, "_orig_mod", model)  # torch.compile(DDP(model))
     ddp = base if isinstance(base, DistributedDataParallel) else None
@@ -75,11 +78,13 @@ def attach(
     try:
         check_on_nonfinite(on_nonfinite)
         strategy = strategy_of(method)
-        _check_choices(strategy, on_nonfinite, on_peer_loss)
+        _check_choices(strategy, on_nonfinite, on_peer_loss, all_used)
         if patience != peer_timeout:
             raise ValueError(f"peer_timeout is in seconds, above 0, not {peer_timeout!r}")
         replica = (
-            _checked_plain(model, strategy, optimizer) if ddp is None else _checked_ddp(ddp, strategy, optimizer, group)
+            _checked_plain(model, strategy, optimizer)
+            if ddp is None
+            else _checked_ddp(ddp, strategy, optimizer, group, all_used)
         )
         _warn_without_effect(strategy, replica)
         if optimizer is not None:
@@ -95,7 +100,7 @@ def attach(
         assert replica is not None, "else there was a problem"
         _warn_of_unlike_machines(transport, strategy)
         replica = replica._replace(rank=transport.rank, size=transport.size, hosts=hosts)
-        here = [*model.parameters(), *model.buffers()] if ddp is None else []
+        here = [local(tensor) for tensor in (*model.parameters(), *model.buffers())] if ddp is None else []
         copied = [tensor for tensor in here if tensor.numel()]
         session = Session(replica, strategy, transport, on_nonfinite, on_peer_loss, copied)
     except BaseException:
@@ -106,7 +111,7 @@ def attach(
         hook = BucketHook.of(ddp)
         hook.exchange = Buckets(ddp, session, strategy).exchange  # type: ignore[arg-type]  # checked above
         return Handle(session, ddp.module, lambda: setattr(hook, "exchange", None))
-    return Handle(session, base, Updates(session, optimizer, model).remove)  # type: ignore[arg-type]  # checked above
+    return Handle(session, base, Updates(session, optimizer, model, all_used).remove)  # type: ignore[arg-type]  # checked
 
 
 def check_momentum(method: str | Codec | Reducer | Strategy, optimizer: Optimizer) -> None:
@@ -125,8 +130,12 @@ def check_momentum(method: str | Codec | Reducer | Strategy, optimizer: Optimize
             )
 
 
-def _check_choices(strategy: Strategy, on_nonfinite: str, on_peer_loss: str) -> None:
+def _check_choices(strategy: Strategy, on_nonfinite: str, on_peer_loss: str, all_used: bool) -> None:
     """What to do about trouble has to go with the strategy."""
+    if all_used and (not isinstance(strategy, DataParallel) or servers_apart(strategy)):
+        raise ValueError(
+            f"all_used=True is for methods that average gradients of all ranks, which {notation_of(strategy)} does not"
+        )
     if on_nonfinite == "pass" and isinstance(strategy, Independent):
         raise ValueError(f"on_nonfinite='pass' needs gradients that all ranks share, and {strategy!r} has others")
     if goes_by_rate(strategy) and not isinstance(strategy, DataParallel):
@@ -140,9 +149,11 @@ def _check_choices(strategy: Strategy, on_nonfinite: str, on_peer_loss: str) -> 
         )
 
 
-def _checked_ddp(ddp: DistributedDataParallel, strategy: Strategy, optimizer: Optimizer | None, group: Any) -> Replica:
-    if optimizer is not None or group is not None:
-        raise ValueError("a DDP model brings its own hook and group: leave out optimizer= and group=")
+def _checked_ddp(
+    ddp: DistributedDataParallel, strategy: Strategy, optimizer: Optimizer | None, group: Any, all_used: bool
+) -> Replica:
+    if optimizer is not None or group is not None or all_used:
+        raise ValueError("a DDP model brings its own hook and group: leave out optimizer=, group= and all_used=")
     if not isinstance(strategy, DataParallel):
         raise ValueError(f"{strategy!r} does not average gradients; DDP does nothing else, so attach the plain module")
     if servers_apart(strategy):

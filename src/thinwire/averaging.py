@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from .core import Talk
 from .low_rank import decomposed, export, merged, smaller
 from .methods import notation_of
+from .replica import local
 from .session import Session
 from .strategies import (
     ABTraining,
@@ -128,12 +129,13 @@ def _buffers(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _copied(session: Session, model: nn.Module, found: Mapping[str, Tensor]) -> nn.Module:
-    names = {id(p): name for name, p in session.replica.parameters.items()}
+    replica = session.replica
+    names = {id(replica.wholes.get(name, p)): name for name, p in replica.parameters.items()}
     named = {there: names.get(id(here), "") for there, here in model.named_parameters()}
     copy = deepcopy(model) if session.replica.workshop is None else merged(model)
     with torch.no_grad():
         for name, p in copy.named_parameters():
-            _put(p, found.get(named[name]))
+            _put(local(p), found.get(named[name]))
         for name, buffer in copy.named_buffers():
             _put(buffer, found.get(f"buffer {name}"))
     return copy

@@ -163,6 +163,9 @@ class Replica(NamedTuple):
     rate: float | None = None  # of learning, if it was told
     workshop: Any = None  # what a strategy that changes the model itself works with
     ends: Mapping[str, str] = {}  # the model's "first" matrix and its "last"; parts of a model have these, too
+    wholes: Mapping[
+        str, Any
+    ] = {}  # the parameters of which only this rank's part is talked about, as the model has them
 
 
 class Strategy(Described, ABC):

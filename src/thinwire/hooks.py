@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from .core import Talk
 from .reducers import goes_by_rate
+from .replica import local
 from .session import Session
 from .strategies import DataParallel, Unit
 
@@ -148,8 +149,8 @@ def is_attached(optimizer: Optimizer) -> bool:
 class Updates:
     """Holds a strategy's talks around an optimizer's steps."""
 
-    def __init__(self, session: Session, optimizer: Optimizer, model: nn.Module) -> None:
-        self.session, self.optimizer = session, optimizer
+    def __init__(self, session: Session, optimizer: Optimizer, model: nn.Module, all_used: bool = False) -> None:
+        self.session, self.optimizer, self.all_used = session, optimizer, all_used
         self.names = {id(p): name for name, p in model.named_parameters()}
         setattr(optimizer, ATTRIBUTE, True)
         self.handles = (
@@ -169,15 +170,48 @@ class Updates:
             )
         session = self.session
         self._check_unchanged(optimizer)
+        self._take_parts()
         session.begin_step()
         session.count()
         session.at_rate(optimizer.param_groups[0].get("lr"))
         session.check_loss()
         session.check_gradients()
-        self._hold(lambda: session.strategy.before_update(session.replica, session.state))
+        self._hold(self._averaged if self.all_used else self._before_update)
+        self._give_parts_back()
+
+    def _before_update(self) -> Talk:
+        return self.session.strategy.before_update(self.session.replica, self.session.state)
+
+    def _averaged(self) -> Talk:
+        """As under DDP: of a parameter that was not used, the gradient is zero."""
+        strategy, replica = self.session.strategy, self.session.replica
+        assert isinstance(strategy, DataParallel), "others have been refused"
+        gradients = {}
+        for name, p in replica.parameters.items():
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+            gradients[name] = p.grad
+        return strategy.exchange(strategy.units(replica), gradients, replica.size, self.session.state, replica.rate)
+
+    def _take_parts(self) -> None:
+        """Of parameters that several processes have parts of, the gradients of this one's, in the same memory."""
+        replica = self.session.replica
+        for name, whole in replica.wholes.items():
+            if whole.grad is not None and whole.grad.placements != whole.placements:
+                whole.grad = whole.grad.redistribute(placements=whole.placements)
+            replica.parameters[name].grad = None if whole.grad is None else local(whole.grad)
+
+    def _give_parts_back(self) -> None:
+        replica = self.session.replica
+        for name, whole in replica.wholes.items():
+            gradient = replica.parameters[name].grad
+            if gradient is None:  # nobody has used it
+                whole.grad = None
+            elif whole.grad is None:  # others have
+                whole.grad = type(whole.data).from_local(gradient, whole.device_mesh, whole.placements)
 
     def _check_unchanged(self, optimizer: Optimizer) -> None:
-        known = {id(p) for p in self.session.replica.parameters.values()}
+        replica = self.session.replica
+        known = {id(replica.wholes.get(name, p)) for name, p in replica.parameters.items()}
         trained = (p for settings in optimizer.param_groups for p in settings["params"] if p.requires_grad)
         added = [self.names.get(id(p), "one that the model did not have") for p in trained if id(p) not in known]
         if added:

@@ -24,6 +24,8 @@ def prepared(
     replica = replica_of(model, only, rank, size, hosts)
     if not isinstance(strategy, ABTraining):
         return replica
+    if replica.wholes:
+        raise ValueError(f"{strategy!r} factors layers, and {next(iter(replica.wholes))} is split over processes")
     if optimizer is None:
         raise ValueError(f"{strategy!r} needs the optimizer, whose parameters it changes")
     workshop = Workshop(model, optimizer, strategy.keep, strategy.ends)

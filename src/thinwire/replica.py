@@ -1,6 +1,7 @@
 """A module, as strategies see it."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,7 @@ def replica_of(
     """The parameters of a module that are trained (or those of them in `only`), by name, with their kinds of layer."""
     wanted = None if only is None else {id(p) for p in only}
     parameters: dict[str, Tensor] = {}
+    wholes: dict[str, Tensor] = {}
     kinds: dict[str, str] = {}
     seen: set[int] = set()  # a tied weight counts once
     for prefix, layer in module.named_modules():
@@ -43,12 +45,25 @@ def replica_of(
             if p.requires_grad and (wanted is None or id(p) in wanted) and id(p) not in seen:
                 seen.add(id(p))
                 _check(full, p, layer)
-                parameters[full], kinds[full] = p, _kind(layer, prefix, module)
+                parameters[full], kinds[full] = local(p), _kind(layer, prefix, module)
+                if is_split(p):
+                    wholes[full] = p
     if not parameters:
         raise ValueError("the model has no parameter that requires a gradient: there is nothing to talk about")
     matrices = [name for name, p in parameters.items() if p.dim() > 1]
     ends = {matrices[0]: "first", matrices[-1]: "last"} if len(matrices) > 1 else {}
-    return Replica(parameters, kinds, rank, size, hosts, ends=ends)
+    return Replica(parameters, kinds, rank, size, hosts, ends=ends, wholes=wholes)
+
+
+def is_split(x: Any) -> bool:
+    """Whether it is one of torch's DTensors, which several processes have parts of."""
+    return hasattr(x, "to_local")
+
+
+def local(x: Any) -> Tensor:
+    """What this process has of a tensor, in the same memory."""
+    mine: Tensor = x.detach().to_local() if is_split(x) else x
+    return mine
 
 
 def parameters_of(replica: Replica) -> list[Parameter]:

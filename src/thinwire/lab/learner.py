@@ -105,9 +105,10 @@ class Learner:
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return loss.detach()
 
-    def warm_up(self, method: str) -> None:
+    def warm_up(self, method: str) -> bool:
         """Meet the costs of the first steps before any clock runs, and warnings; changes nothing.
 
+        Returns whether a step of the model draws random numbers.
         Layers choose their algorithms, and methods load or compile their loops, some of them in the second step only.
         """
         thinwire.check_momentum(method, self.optimizer)
@@ -116,6 +117,7 @@ class Learner:
         share = next(share for share in self.task.shares if len(share))
         inputs, targets = self.task.training.batch(share[: self.task.batch], None)
         self.workload.loss(copy, inputs, targets).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        drew = not torch.equal(torch.get_rng_state(), draws)
         replica = thinwire.replica_of(copy)
         strategy, ranks = thinwire.strategy_of(method), 1
         if isinstance(strategy, thinwire.ABTraining):
@@ -127,6 +129,7 @@ class Learner:
         ranks = max(ranks, 1 + max(thinwire.servers(strategy), default=0))
         Sizer(replica, [gradients_of(replica)], ranks, STEPS).measure(strategy)
         torch.set_rng_state(draws)
+        return drew
 
     def adjust(self, before: Callable[[], None] | None = None) -> None:
         """Let the workload adjust gradients within each step from now on: after the hooks of a method that is there.

@@ -20,6 +20,7 @@ from thinwire.lab.links import Link
 from thinwire.lab.phases import Phases, served
 from thinwire.lab.plan import Plan
 from thinwire.lab.runs import CONSENSUS, WORST, Run
+from thinwire.lab.straggler import Pace
 from thinwire.lab.workloads.own import digest
 
 OURS = Path(__file__).parents[1]
@@ -27,24 +28,60 @@ MOST_POINTS = 1000  # of a history; longer runs are told in so many stretches
 
 
 class Clock:
-    """Seconds of training; stands still while a model is evaluated."""
+    """Seconds of training; stands still while a model is evaluated.
 
-    def __init__(self) -> None:
+    A rank that is to be slower than the others sleeps for what its steps would have taken longer.
+    """
+
+    own = False  # whether it counts what this rank spends alone, and no waiting
+
+    def __init__(self, slower: float = 1.0) -> None:
+        self._pace = Pace(slower)
         self._seconds, self._computed = 0.0, 0.0
         self.go_on()
+
+    def wait(self) -> None:
+        """Before each step."""
+        self._pace.wait(self._at_work())
 
     def read(self) -> float:
         return self._seconds + time.perf_counter() - self._since
 
-    def computed(self) -> float:
-        """Those that this thread was at work in."""
-        return self._computed + time.thread_time() - self._at_work_since
+    def computed(self, meter: thinwire.Meter) -> float:
+        """Seconds that this rank has computed, encoding and decoding aside."""
+        return self._at_work() + self._pace.slept
 
     def stop(self) -> None:
-        self._seconds, self._computed = self.read(), self.computed()
+        self._seconds, self._computed = self.read(), self._at_work()
 
     def go_on(self) -> None:
         self._since, self._at_work_since = time.perf_counter(), time.thread_time()
+
+    def _at_work(self) -> float:
+        """Those that this thread was at work in."""
+        return self._computed + time.thread_time() - self._at_work_since
+
+
+class OwnClock(Clock):
+    """Of a rank among others in one process: the seconds that it would take with a core of its own."""
+
+    own = True
+
+    def __init__(self, slower: float = 1.0) -> None:
+        super().__init__()
+        self._slower = slower
+
+    def wait(self) -> None:
+        """Nobody sleeps: time is counted, and does not pass."""
+
+    def read(self) -> float:
+        return self._at_work() * self._slower
+
+    def computed(self, meter: thinwire.Meter) -> float:
+        return max(0.0, self.read() - meter.encode_seconds - meter.decode_seconds)
+
+    def stop(self) -> None:
+        self._computed = self._at_work()
 
 
 class Record:

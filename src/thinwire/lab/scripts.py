@@ -14,8 +14,6 @@ import thinwire
 from thinwire.lab import links
 from thinwire.lab.plan import TRANSPORTS
 
-METHOD = "THINWIRE_METHOD"  # where a Replicator looks for what the launcher says
-
 
 class ScriptError(RuntimeError):
     """A script did not come to its end; what went wrong has been printed."""
@@ -38,7 +36,7 @@ def run(
         raise ValueError(f"the transport is one of {', '.join(TRANSPORTS)}, not {transport!r}")
     if link is not None and transport == "simulated":
         raise ValueError("ranks of one process have no link between them: leave out --link, or use processes")
-    said = {} if method is None else {METHOD: str(method)}
+    said = {} if method is None else {thinwire.Replicator.VARIABLE: method}
     if method is not None:
         thinwire.strategy_of(method)  # before anything is started
     if transport == "simulated":

@@ -1,5 +1,6 @@
 """What replicas can ask of each other, over nests of tensors."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -83,6 +84,16 @@ class Primitives:
             return totals if self.rank == source else [torch.zeros_like(x) for x in totals]
 
         return self._together(f"broadcast from {source}", value, forth, back)
+
+    def gather_notes(self, note: Any) -> list[Any]:
+        """What all replicas have noted, in the order of their ranks: anything that can be written as JSON."""
+        self._contract.check("gather_notes")
+        return [json.loads(told) for told in self._transport.gather(json.dumps(note).encode())]
+
+    def barrier(self) -> None:
+        """Wait for all replicas."""
+        self._contract.check("barrier")
+        self._transport.gather(b"")
 
     def map_gather(self, act: Callable[[Item], Nest], items: Sequence[Item]) -> list[Nest]:
         """What a function makes of each item, in order, on every replica; the items are spread over the replicas."""

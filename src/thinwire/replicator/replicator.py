@@ -25,7 +25,6 @@ from .contract import Contract, ContractError
 from .inputs import Inputs
 from .nests import detached
 
-METHOD = "THINWIRE_METHOD"  # said by who launches a script; it goes before what the script says
 Step = Callable[[Context, Any], Any]
 Input = Callable[[Context], Iterable[Any]]
 
@@ -45,6 +44,8 @@ class Replicator:
     that are out of step may wait forever.
     """
 
+    VARIABLE = "THINWIRE_METHOD"  # of the environment, where the launcher's method is
+
     def __init__(
         self,
         method: str | Codec | Reducer | Strategy | None = None,
@@ -55,7 +56,7 @@ class Replicator:
         checked: bool = True,
         device: torch.device | str | None = None,
     ) -> None:
-        self.strategy = strategy_of(os.environ.get(METHOD) or ("dense" if method is None else method))
+        self.strategy = strategy_of(os.environ.get(self.VARIABLE) or ("dense" if method is None else method))
         if replicas is not None and replicas < 1:
             raise ValueError(f"a training has 1 replica or more, not {replicas!r}")
         if devices_per_replica < 1:
@@ -124,11 +125,22 @@ class Replicator:
         else:
             if not isinstance(self.strategy, Neighbours):  # who speaks with neighbours only does not wait for all
                 optimizer.register_step_pre_hook(lambda *_: self._contract.check("optimizer.step()"))
-            self.handles.append(attach(model, self.strategy, optimizer=optimizer, group=self._across, **settings))
+            said = {"all_used": True} if overlap and self._averages_gradients else {}
+            self.handles.append(
+                attach(model, self.strategy, optimizer=optimizer, group=self._across, **(said | settings))
+            )
         number = sum(name.startswith("model") for name in self._kept)
         kept: dict[str, Kept] = {f"model {number}": model, f"optimizer {number}": optimizer}
         self.keep(**kept)
         return wrapped, optimizer
+
+    def close(self) -> None:
+        """Stop: what was wrapped trains on by itself, and another Replicator may take the place of this one."""
+        for handle in self.handles:
+            handle.detach()
+        self.handles.clear()
+        for transport in {id(t): t for t in (self._world, self._across)}.values():
+            transport.close()
 
     def keep(self, **what: Kept) -> None:
         """Save these in checkpoints, too: schedules, averages of weights, all that has a state_dict."""

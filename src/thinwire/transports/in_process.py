@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .draws import Draws
-from .exchange import Place, Post, Shared
+from .exchange import Post
 from .meeting import PeerLostError
 from .meter import Meter
 from .simulated import LockStepError
@@ -47,7 +47,6 @@ class World:
         self._letters: defaultdict[tuple[Channel, int, int], deque[Tensor]] = defaultdict(deque)
         self._awaits: dict[int, tuple[Channel, list[int]]] = {}  # ranks that wait, and for whom
         self._stopped: dict[int, str] = {}  # why, by rank
-        self._shared: dict[tuple[Channel, int], defaultdict[Place, Shared]] = {}
         self._interrupted = False
         self._vain = ""  # why nobody can go on
 
@@ -107,12 +106,6 @@ class World:
                 )
         return heard
 
-    def shared(self, channel: Channel, talk: int) -> defaultdict[Place, Shared]:
-        """What ranks compute alike in a talk of a channel: whoever is first computes it for all."""
-        with self._changed:
-            self._shared.pop((channel, talk - 2), None)  # no rank is more than a talk behind
-            return self._shared.setdefault((channel, talk), defaultdict(dict))
-
     def stop(self, rank: int, why: str) -> None:
         """Those who wait for this rank wait in vain."""
         with self._changed:
@@ -132,7 +125,7 @@ class World:
             if self.at_once > 1 and not torch.equal(now.torch, self._draws[rank].torch):
                 raise ValueError(
                     "a rank has drawn random numbers while another one ran in the same process, which could not be "
-                    "kept apart: let them take turns, or have processes of their own"
+                    "kept apart: use --transport processes, or let ranks take turns"
                 )
             self._draws[rank] = now
             self._running.discard(rank)
@@ -199,7 +192,6 @@ class Local(Transport):
         self._opened: Counter[Any] = Counter() if opened is None else opened  # channels that this rank has had
         self._channel: Channel = self._ranks, self._opened[self._ranks]
         self._opened[self._ranks] += 1
-        self._talks = 0
         self.rank, self.size = self._ranks.index(me), len(self._ranks)
         self.names = tuple(range(self.size))
         self.device, self.meter = torch.device("cpu"), Meter()
@@ -217,10 +209,6 @@ class Local(Transport):
         )
         found = {self._ranks.index(r): buffer for r, buffer in heard.items()}
         return {r: post.into[r].copy_(buffer) if r in post.into else buffer for r, buffer in found.items()}
-
-    def shared(self) -> defaultdict[Place, Shared]:
-        self._talks += 1
-        return self.world.shared(self._channel, self._talks)
 
     def another(self, device: torch.device | None = None, patience: float | None = None) -> "Local":
         made = Local(self.world, self._me, self._ranks, self._opened)

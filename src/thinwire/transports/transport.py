@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..core import Talk
-from .exchange import Place, Post, Shared, rounds
+from .exchange import Post, rounds
 from .meter import Meter
 from .worker import Queue
 
@@ -61,7 +61,7 @@ class Transport(ABC):
     def run(self, talk: Talk, meter: Meter | None = None) -> Any:
         """Hold a talk to its end; returns its outcome."""
         meter = meter or self.meter
-        steps = rounds(talk, self.rank, self.size, meter, self.shared())
+        steps = rounds(talk, self.rank, self.size, meter, defaultdict(dict))
         heard: Any = None
         while True:
             try:
@@ -71,10 +71,6 @@ class Transport(ABC):
             start = perf_counter()
             heard = self.deliver(post)
             meter.exchange_seconds += perf_counter() - start
-
-    def shared(self) -> defaultdict[Place, Shared]:
-        """Where what all ranks compute alike in a talk is kept, for ranks that can share it."""
-        return defaultdict(dict)
 
     def gather(self, data: bytes) -> list[bytes]:
         """What every rank gives, in the order of the ranks."""

@@ -1,0 +1,183 @@
+"""One replica's part of a run, whatever the replicas are: processes, or threads of one."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import nn
+
+import thinwire
+from thinwire.lab import links
+from thinwire.lab.capture import Capture
+from thinwire.lab.learner import Learner, Task
+from thinwire.lab.phases import grouped
+from thinwire.lab.plan import Plan
+from thinwire.lab.record import Clock, Record, links_of
+from thinwire.lab.runs import Run
+
+TELL_EVERY = 0.25  # seconds
+Tell = Callable[..., None]
+
+
+class AttachError(ValueError):
+    """The method cannot be attached to the model: every rank raises it."""
+
+
+class Trainer:
+    """Trains a replica by a plan; replica 0 tells how it goes."""
+
+    def __init__(self, plan: Plan, task: Task, tell: Tell, clock: Callable[[int], Clock], folder: Path | None) -> None:
+        self.plan, self.task, self.tell = plan, task, tell
+        # Only what a method says goes over the link: plans have been compared before.
+        self.replicator = thinwire.Replicator(plan.method, checked=False)
+        self.context = self.replicator.context
+        self.learner = Learner(plan, task, self.context.rank)
+        strategy = thinwire.strategy_of(plan.method)
+        self.alike, self.serving = isinstance(strategy, thinwire.DataParallel), thinwire.servers_apart(strategy)
+        self.first = next(r for r in range(plan.ranks) if r not in self.serving)  # whose residuals are told
+        self.record = Record(plan, task)
+        self.make_clock, self.folder = clock, folder
+
+    def warm_up(self) -> bool:
+        """Meet the costs of the first steps; returns whether the model draws random numbers."""
+        return self.learner.warm_up(self.plan.method)
+
+    def train(self, warned: list[str]) -> Run | None:
+        """All steps; the run, on replica 0."""
+        plan, learner, record, context = self.plan, self.learner, self.record, self.context
+        try:
+            model, _ = self.replicator.wrap(learner.model, learner.optimizer, overlap=True)
+        except ValueError as error:
+            raise AttachError(str(error)) from None
+        (handle,) = self.replicator.handles
+        replica, told = thinwire.replica_of(learner.model), 0.0
+        capture = Capture(plan, self.task, learner, self.folder)
+        context.barrier()
+        aside, wire = Aside(context), links.counters() if links.inside() else None
+        clock = self.make_clock(context.rank)
+
+        def weigh() -> None:
+            if record.is_due(ahead=1):
+                clock.stop()  # on all ranks, each for itself: no rank waits for what another one looks at
+                record.layers.weigh(replica.parameters)
+                clock.go_on()
+
+        agreed_in_step = self.alike and model is learner.model  # and not in backward, as under DDP
+        learner.adjust(weigh if agreed_in_step else None)
+        clock.go_on()
+        for step in range(1, self.task.steps + 1):
+            clock.wait()
+            handle.rate(learner.rate)
+            with capture.at(step):
+                loss = learner.backward(model)
+            handle.loss(loss)
+            if not agreed_in_step:
+                weigh()
+            learner.update()
+            record.step(loss, handle.meter, clock.read())
+            record.phases.note(step, handle.factored())
+            record.codes.note(step, handle.learning(), [handle.meter.said], replica.parameters)
+            if record.is_due():
+                context.barrier()  # the clock goes on until the last rank has made the step
+                clock.stop()
+                self._evaluate(handle, aside, step)
+                context.barrier()
+                clock.go_on()
+            if context.rank == 0 and (time.monotonic() - told > TELL_EVERY or step == self.task.steps):
+                told = time.monotonic()
+                self.tell(
+                    step=step,
+                    loss=None if learner.serves else float(loss),
+                    payload_bytes=handle.meter.payload_bytes,
+                    seconds=clock.read(),
+                )
+        compute = clock.computed(handle.meter)
+        carried = aside.carried(wire) if wire else None
+        meter = handle.meter.as_dict(prefix="") | ({"exchange_seconds": 0.0} if clock.own else {})
+        counted = {"meter": meter, "said": handle.meter.said, "wire": carried}
+        mine = counted | {"links": links_of(context.rank, handle.meter), "compute": compute}
+        mine |= {"total": record.seconds[-1], "coded": record.codes.payload}
+        return self._told(handle, mine, warned)
+
+    def _evaluate(self, handle: thinwire.Handle, aside: "Aside", step: int) -> None:
+        learner, record, context = self.learner, self.record, self.context
+        aside.begin()
+        # Where replicas are alike, each is the model, with statistics of its own.
+        mean = None if self.alike and not self.serving else handle.average()
+        each = [] if self.alike else self._each()
+        others = _others(handle, self.plan.method)
+        layers = handle.layers() if context.rank == self.first else {}
+        if self.first:
+            layers = {name: thinwire.Layer(*told) for name, told in context.gather_notes(layers)[self.first].items()}
+        aside.end()
+        record.count_again(handle.meter)
+        if context.rank == 0:
+            record.layers.note(layers)
+            metric, metrics = learner.workload.metric, record.judge(learner, mean)
+            judged = {name: record.judge(learner, other)[metric] for name, other in others.items()}
+            apart = None if self.alike else handle.meter.consensus
+            self.tell(step=step, **record.note(metrics, apart, each, judged))
+
+    def _each(self) -> list[float]:
+        """What each replica is worth, at the end."""
+        if not self.record.is_last:
+            return []
+        judged = self.record.judge(self.learner, cores=self.plan.threads)[self.learner.workload.metric]
+        return [float(value) for value in self.context.gather_notes(judged)]
+
+    def _told(self, handle: thinwire.Handle, mine: dict[str, Any], warned: list[str]) -> Run | None:
+        record, groups, method = self.record, handle.groups, handle.method
+        everyone = self.context.gather_notes(mine)
+        losses = self.context.all_sum(torch.stack(record.losses).double())
+        self.replicator.close()
+        if self.context.rank:
+            return None
+        busiest = max(everyone, key=lambda counted: counted["meter"]["link_bytes"])
+        trainers = [counted for r, counted in enumerate(everyone) if r not in self.serving]
+        trainer = max(trainers, key=lambda counted: counted["meter"]["link_bytes"])
+        return record.run(
+            method=method,
+            losses=losses / self.task.trainers,
+            meter=busiest["meter"],
+            total=max(counted["total"] for counted in everyone),
+            compute=trainer["compute"],
+            wire=busiest["wire"],
+            said=busiest["said"],
+            links=busiest["links"],
+            groups=grouped(groups, [{int(r): n for r, n in one["links"]["sent"].items()} for one in everyone]),
+            carried=[one["meter"]["link_bytes"] for one in everyone],
+            learned=record.codes.told(fmean(one["coded"] for one in trainers)),
+            warned=warned,
+        )
+
+
+def _others(handle: thinwire.Handle, method: str) -> dict[str, nn.Module]:
+    """Models that a method has besides the mean."""
+    strategy = thinwire.strategy_of(method)
+    if isinstance(strategy, thinwire.Leader):
+        return {"leader": handle.leader()}
+    return {"centre": handle.centre()} if isinstance(strategy, thinwire.Elastic) else {}
+
+
+class Aside:
+    """What goes over a link beside training."""
+
+    def __init__(self, context: thinwire.Context) -> None:
+        self.bytes, self._context = [0, 0], context
+
+    def begin(self) -> None:
+        self._before = links.counters() if links.inside() else None
+
+    def end(self) -> None:
+        if self._before is not None:
+            self._context.barrier()
+            now = links.counters()
+            self.bytes = [b + after - before for b, before, after in zip(self.bytes, self._before, now, strict=True)]
+
+    def carried(self, since: tuple[int, int]) -> int:
+        """In the busier direction, as in the meter."""
+        counted = zip(since, links.counters(), self.bytes, strict=True)
+        return max(after - before - beside for before, after, beside in counted)
