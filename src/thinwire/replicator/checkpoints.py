@@ -1,12 +1,15 @@
 """Everything that a replica needs to go on where it was, in a file of its own."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
+from torch.optim import Optimizer
 
+from ..replica import is_split, local
 from ..transports import Draws, Transport
 
 FORMAT = 1
@@ -49,6 +52,42 @@ def load(folder: Path, rank: int, step: int) -> dict[str, Any]:
     state: dict[str, Any] = torch.load(folder / _name(rank, step), weights_only=True)
     if state["format"] != FORMAT:
         raise ValueError(f"{folder} was written in format {state['format']}, and this is format {FORMAT}")
+    return state
+
+
+def saved(kept: Kept) -> Any:
+    """What is to be written of it. Of tensors that several processes have parts of, this one's."""
+    return _each(kept.state_dict(), local)
+
+
+def load_into(kept: Kept, state: Any) -> None:
+    """Give it back what was written."""
+    if isinstance(kept, Optimizer):
+        parameters = [p for group in kept.param_groups for p in group["params"]]
+        state = state | {"state": {i: _split_like(parameters[i], here) for i, here in state["state"].items()}}
+    else:
+        there = kept.state_dict()
+        state = {name: _split_like(there.get(name), x) for name, x in state.items()} if there else state
+    kept.load_state_dict(state)
+
+
+def _split_like(whole: Any, state: Any) -> Any:
+    """What was this process's part of a tensor, as a part of one again."""
+    if not is_split(whole):
+        return state
+    shape = local(whole).shape
+    place = whole.device_mesh, whole.placements
+    return _each(state, lambda x: type(whole.data).from_local(x, *place) if x.shape == shape else x)
+
+
+def _each(state: Any, act: Callable[[Tensor], Tensor]) -> Any:
+    """A state with what a function makes of each of its tensors."""
+    if isinstance(state, Tensor):
+        return act(state)
+    if isinstance(state, dict):
+        return {key: _each(inner, act) for key, inner in state.items()}
+    if isinstance(state, list | tuple) and not hasattr(state, "_fields"):
+        return type(state)(_each(inner, act) for inner in state)
     return state
 
 

@@ -43,8 +43,7 @@ class Primitives:
 
     def all_mean(self, value: Nest) -> Nest:
         """The mean over all replicas: each counts alike. `weighted_mean` counts examples."""
-        value = mapped(_as_real, value)
-        return self._together("all_mean", value, self._mean, self._mean)
+        return like_numbers(value, self._together("all_mean", mapped(_as_real, value), self._mean, self._mean))
 
     def weighted_mean(self, value: Nest, weight: float | Tensor) -> Nest:
         """The mean over all replicas, each with a weight such as its number of examples."""
@@ -103,7 +102,7 @@ class Primitives:
         counts = [len(_share(len(items), r, self.num_replicas)) for r in range(self.num_replicas)]
         stacked = [torch.stack(xs) for xs in zip(*map(leaves, results[: len(mine)]), strict=True)]
         stacked = stacked or [x.new_empty((0, *x.shape)) for x in leaves(results[0])]
-        gathered = [torch.cat(xs) for xs in zip(*self._gathered(stacked, counts), strict=True)]
+        gathered = self._joined(stacked, counts)
         rows: list[Iterator[Tensor]] = [iter([x[i] for x in gathered]) for i in range(len(items))]
         return [like_numbers(results[0], rebuilt(results[0], row)) for row in rows]
 
@@ -186,27 +185,23 @@ class Primitives:
 
     def _stacked(self, xs: Tensors) -> Tensors:
         """What all replicas have, stacked."""
-        return [torch.stack(found) for found in zip(*self._gathered(xs, None), strict=True)]
+        return self._joined([x[None] for x in xs], [1] * self.num_replicas)
 
-    def _gathered(self, xs: Tensors, counts: Sequence[int] | None) -> list[Tensors]:
-        """What each replica has; with counts, so many rows of each."""
-        transport = self._transport
+    def _joined(self, xs: Tensors, counts: Sequence[int]) -> Tensors:
+        """The rows that all replicas have, in the order of their ranks; each has so many."""
         here = [x.detach().contiguous() for x in xs]
         others = [r for r in range(self.num_replicas) if r != self.rank]
-        row = [x[0:1].nbytes if counts is None else x[0:0].new_empty((1, *x.shape[1:])).nbytes for x in here]
-        sizes = {r: [x.nbytes for x in here] if counts is None else [n * counts[r] for n in row] for r in others}
-        mine = torch.cat([x.flatten().view(torch.uint8).cpu() for x in here]).to(transport.device)
+        row = [x.shape[1:].numel() * x.itemsize for x in here]
+        sizes = {r: [nbytes * counts[r] for nbytes in row] for r in others}
+        mine = torch.cat([x.flatten().view(torch.uint8) for x in here]).to(self._transport.device)
         outgoing = dict.fromkeys(others, mine) if mine.numel() else {}
-        heard = transport.deliver(Post(outgoing, {r: sum(n) for r, n in sizes.items() if sum(n)}, {}))
+        heard = self._transport.deliver(Post(outgoing, {r: sum(n) for r, n in sizes.items() if sum(n)}, {}))
         found: list[Tensors] = []
         for r in range(self.num_replicas):
-            if r == self.rank:
-                found.append(here)
-                continue
-            pieces = payload.split(heard.get(r, mine[:0]), sizes[r])
-            shapes = [x.shape if counts is None else (counts[r], *x.shape[1:]) for x in here]
-            found.append([_read(p, x, s) for p, x, s in zip(pieces, here, shapes, strict=True)])
-        return found
+            pieces = [] if r == self.rank else payload.split(heard.get(r, mine[:0]), sizes[r])
+            heard_rows = [_read(p, x, counts[r]) for p, x in zip(pieces, here, strict=False)]
+            found.append(here if r == self.rank else heard_rows)
+        return [torch.cat(pieces) for pieces in zip(*found, strict=True)]
 
 
 class _Flowing(torch.autograd.Function):
@@ -251,6 +246,6 @@ def _folded(xs: Tensor) -> Tensor:
     return total
 
 
-def _read(data: Tensor, like: Tensor, shape: Sequence[int]) -> Tensor:
-    # Numbers of several bytes have to begin where such numbers may.
-    return data.clone().view(like.dtype).view(shape).to(like.device)
+def _read(data: Tensor, like: Tensor, rows: int) -> Tensor:
+    """So many rows, from bytes. Numbers of several bytes have to begin where such numbers may."""
+    return data.clone().view(like.dtype).view(rows, *like.shape[1:]).to(like.device)

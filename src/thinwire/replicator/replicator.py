@@ -208,7 +208,7 @@ class Replicator:
             "method": self.method,
             "inputs": inputs.state_dict(),
             "draws": checkpoints.drawn(),
-            "kept": {name: kept.state_dict() for name, kept in self._kept.items()},
+            "kept": {name: checkpoints.saved(kept) for name, kept in self._kept.items()},
             "handles": [handle.state_dict() for handle in self.handles],
         }
         checkpoints.save(folder, self._world.rank, self.step, state)
@@ -226,7 +226,7 @@ class Replicator:
             there, here = (", ".join(sorted(names)) or "nothing" for names in (state["kept"], self._kept))
             raise ValueError(f"{folder} holds {there}, and this training has {here}")
         for name, kept in self._kept.items():
-            kept.load_state_dict(state["kept"][name])
+            checkpoints.load_into(kept, state["kept"][name])
         for handle, saved in zip(self.handles, state["handles"], strict=True):
             handle.load_state_dict(saved)
         checkpoints.draw_on(state["draws"])

@@ -1,0 +1,150 @@
+"""What replicas ask of each other, in one process and in several: the same."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import thinwire
+from tests.attach.processes import run
+from thinwire import World
+
+RANKS = 3
+
+
+def asked() -> dict[str, Any]:
+    context = thinwire.Replicator().context
+    r = context.rank
+    nest = {"x": torch.arange(4.0) + r, "n": r + 1, "f": (0.5 * r, torch.tensor([r, 10 - r]))}
+    half = torch.tensor([1.0, 1 / 3], dtype=torch.float16) * (r + 1)
+    found = {
+        "sum": context.all_sum(nest),
+        "mean": context.all_mean({"x": nest["x"], "n": r + 1}),
+        "min": context.all_min(nest),
+        "max": context.all_max(nest),
+        "gather": context.all_gather({"x": nest["x"], "n": r}),
+        "broadcast": context.broadcast({"x": torch.full((2,), float(r)), "flag": r == 1}, source=1),
+        "half": context.all_sum(half),
+        "bool": context.all_sum(torch.tensor([True, r > 0])),
+        "empty": context.all_sum([torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64)]),
+        "weighted": context.weighted_mean({"loss": float(r), "x": torch.tensor(1.0 * r)}, weight=r),
+        "notes": context.gather_notes({"rank": r, "text": "é"}),
+        "mapped": context.map_gather(lambda i: {"square": i * i, "x": torch.tensor([1.0 * i])}, range(7)),
+        "few": context.map_gather(lambda i: i + 1, [10]),
+        "none": context.map_gather(lambda i: i, []),
+        "reduced": context.map_reduce(lambda i: {"n": i, "x": torch.tensor(float(i))}, range(1, 8)),
+        "reduced mean": context.map_reduce(lambda i: 1.0 * i, [1, 2]),
+        "largest": context.map_reduce(lambda i: i % 5, range(9), "max"),
+        "least": context.map_reduce(lambda i: torch.tensor([i, -i]), [3, 4], "min"),
+    }
+    context.barrier()
+    return {name: plain(value) for name, value in found.items()}
+
+
+def plain(nest: Any) -> Any:
+    if isinstance(nest, dict):
+        return {key: plain(value) for key, value in nest.items()}
+    if isinstance(nest, list | tuple):
+        return [plain(value) for value in nest]
+    return (str(nest.dtype), nest.tolist()) if isinstance(nest, torch.Tensor) else nest
+
+
+def test_they_are_right():
+    first, *others = World(RANKS).run(asked)
+    assert all(other == first for other in others)
+    f32, i64 = "torch.float32", "torch.int64"
+    assert first["sum"] == {"x": (f32, [3.0, 6.0, 9.0, 12.0]), "n": 6, "f": [1.5, (i64, [3, 27])]}
+    assert first["mean"] == {"x": (f32, [1.0, 2.0, 3.0, 4.0]), "n": 2.0}
+    assert first["min"] == {"x": (f32, [0.0, 1.0, 2.0, 3.0]), "n": 1, "f": [0.0, (i64, [0, 8])]}
+    assert first["max"] == {"x": (f32, [2.0, 3.0, 4.0, 5.0]), "n": 3, "f": [1.0, (i64, [2, 10])]}
+    assert first["gather"]["x"] == (f32, [[0.0, 1, 2, 3], [1.0, 2, 3, 4], [2.0, 3, 4, 5]])
+    assert first["gather"]["n"] == (i64, [0, 1, 2])
+    assert first["broadcast"] == {"x": (f32, [1.0, 1.0]), "flag": True}
+    assert first["half"] == ("torch.float16", torch.tensor([6.0, 2.0], dtype=torch.float16).tolist())
+    assert first["bool"] == (i64, [3, 2])
+    assert first["empty"] == [(f32, []), (i64, [])]
+    assert first["weighted"] == {"loss": pytest.approx(5 / 3), "x": (f32, pytest.approx(5 / 3))}
+    assert first["notes"] == [{"rank": r, "text": "é"} for r in range(RANKS)]
+    assert first["mapped"] == [{"square": i * i, "x": (f32, [1.0 * i])} for i in range(7)]
+    assert (first["few"], first["none"]) == ([11], [])
+    assert first["reduced"] == {"n": 28, "x": (f32, 28.0)}
+    assert first["reduced mean"] == 3.0
+    assert (first["largest"], first["least"]) == (4, (i64, [3, -4]))
+
+
+def test_processes_give_the_same():
+    assert run(asked, ranks=RANKS) == World(RANKS).run(asked)
+
+
+def test_one_replica_is_its_own_world():
+    context = thinwire.Replicator().context
+    assert (context.rank, context.num_replicas) == (0, 1)
+    assert context.all_sum({"x": 2}) == {"x": 2}
+    assert context.all_gather(torch.ones(2)).tolist() == [[1.0, 1.0]]
+    assert context.map_reduce(lambda i: i, [1, 2, 3], "mean") == 2.0
+
+
+def flown() -> dict[str, list[float]]:
+    """The gradient on this replica of the sum over all replicas of what they make of each other's numbers."""
+    context = thinwire.Replicator().context
+    weight = float(context.rank + 1)
+
+    def gradient(act: Any) -> list[float]:
+        x = torch.tensor([1.0, 2.0], requires_grad=True)
+        (weight * act(x)).sum().backward()
+        return x.grad.tolist()
+
+    return {
+        "sum": gradient(context.all_sum),
+        "mean": gradient(context.all_mean),
+        "gather": gradient(lambda x: context.all_gather(x)[(context.rank + 1) % RANKS]),
+        "broadcast": gradient(lambda x: context.broadcast(x, source=1)),
+        "nest": gradient(lambda x: context.all_sum({"a": x, "n": 1})["a"]),
+    }
+
+
+def test_gradients_flow_to_all_replicas():
+    total = 1.0 + 2.0 + 3.0
+    found = World(RANKS).run(flown)
+    for rank, gradients in enumerate(found):
+        assert gradients["sum"] == gradients["nest"] == [total] * 2
+        assert gradients["mean"] == pytest.approx([total / RANKS] * 2)
+        assert gradients["gather"] == [float((rank - 1) % RANKS + 1)] * 2, "of who has picked this replica's"
+        assert gradients["broadcast"] == [total if rank == 1 else 0.0] * 2
+    assert run(flown, ranks=RANKS) == found
+
+
+def test_no_gradient_flows_where_none_is_asked_for():
+    context = thinwire.Replicator().context
+    x = torch.ones(1, requires_grad=True)
+    with torch.no_grad():
+        assert not context.all_sum(x).requires_grad
+    assert not context.all_max(x).requires_grad
+
+
+@pytest.mark.parametrize(
+    ("act", "problem"),
+    [
+        (lambda c: c.broadcast(1, source=1), "no replica 1 to broadcast from, only 0 to 0"),
+        (lambda c: c.map_reduce(lambda i: i, [1], "median"), "not 'median'"),
+        (lambda c: c.map_reduce(lambda i: i, []), "needs an item"),
+        (lambda c: c.map_gather(lambda i: torch.ones(i), [1, 2]), r"item 0 it is float32\[1\], and of item 1"),
+    ],
+)
+def test_mistakes_are_shown(act, problem):
+    with pytest.raises(ValueError, match=problem):
+        act(thinwire.Replicator().context)
+
+
+def test_what_cannot_be_exchanged_is_shown():
+    with pytest.raises(TypeError, match="not str"):
+        thinwire.Replicator().context.all_sum({"name": "text"})
+
+
+def test_sums_take_the_bytes_of_an_all_reduce():
+    def act() -> int:
+        replicator = thinwire.Replicator()
+        replicator.context.all_sum(torch.zeros(1000))
+        return replicator.meter.link_bytes
+
+    assert World(4).run(act) == [2 * 3 * 1000] * 4, "three quarters of 4,000 bytes, forth and back"
