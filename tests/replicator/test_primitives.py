@@ -141,10 +141,23 @@ def test_what_cannot_be_exchanged_is_shown():
         thinwire.Replicator().context.all_sum({"name": "text"})
 
 
-def test_sums_take_the_bytes_of_an_all_reduce():
-    def act() -> int:
-        replicator = thinwire.Replicator()
-        replicator.context.all_sum(torch.zeros(1000))
+@pytest.mark.parametrize(
+    ("act", "carried"),
+    [
+        (lambda c: c.all_sum(torch.zeros(1000)), 2 * 3 * 1000),  # three quarters of 4,000 bytes, forth and back
+        (lambda c: c.all_gather(torch.zeros(10)), 3 * 40),
+        (lambda c: c.all_max(torch.zeros(10)), 3 * 40),
+        (lambda c: c.broadcast(torch.zeros(10)), 3 * 40),  # at its source
+        (lambda c: c.barrier(), 3 * 1),
+        (lambda c: c.map_gather(lambda i: i, range(8)), 3 * 2 * 8),
+        (lambda c: c.gather_notes("four"), 3 * (8 + 6)),
+    ],
+)
+def test_all_that_is_carried_is_counted(act, carried):
+    def counted(checked: bool) -> int:
+        replicator = thinwire.Replicator(checked=checked)
+        act(replicator.context)
         return replicator.meter.link_bytes
 
-    assert World(4).run(act) == [2 * 3 * 1000] * 4, "three quarters of 4,000 bytes, forth and back"
+    assert World(4).run(lambda: counted(False))[0] == carried
+    assert World(4).run(lambda: counted(True))[0] == carried + 3 * 128, "what is compared before"

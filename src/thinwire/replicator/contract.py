@@ -62,7 +62,7 @@ class Contract:
         text = said.encode()[: HEADER - DIGEST].ljust(HEADER - DIGEST)
         mine = torch.frombuffer(bytearray(digest + text), dtype=torch.uint8).to(transport.device)
         others = [r for r in range(transport.size) if r != transport.rank]
-        heard = transport.deliver(Post(dict.fromkeys(others, mine), dict.fromkeys(others, HEADER), {}))
+        heard = transport.counted(Post(dict.fromkeys(others, mine), dict.fromkeys(others, HEADER), {}))
         headers = {r: bytes(header.tolist()) for r, header in heard.items()} | {transport.rank: digest + text}
         if any(header[:DIGEST] != digest for header in headers.values()):
             raise ContractError(self._told(said, meant))

@@ -74,9 +74,9 @@ class Primitives:
             raise ValueError(f"there is no replica {source} to broadcast from, only 0 to {self.num_replicas - 1}")
 
         def forth(xs: Tensors) -> Tensors:
-            heard = [x.detach().clone() for x in xs]
-            self._transport.broadcast([x for x in heard if x.numel()], source)
-            return heard
+            here = [x.detach().contiguous() for x in xs]
+            counts = [int(r == source) for r in range(self.num_replicas)]
+            return [x[0] for x in self._joined([x[None][: counts[self.rank]] for x in here], counts)]
 
         def back(gradients: Tensors) -> Tensors:
             totals = self._sum(gradients)
@@ -87,12 +87,15 @@ class Primitives:
     def gather_notes(self, note: Any) -> list[Any]:
         """What all replicas have noted, in the order of their ranks: anything that can be written as JSON."""
         self._contract.check("gather_notes")
-        return [json.loads(told) for told in self._transport.gather(json.dumps(note).encode())]
+        mine = torch.frombuffer(bytearray(json.dumps(note).encode()), dtype=torch.uint8)
+        counts = self._stacked([torch.tensor(mine.numel())])[0].tolist()
+        told = self._joined([mine], counts)[0].split(counts)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return [json.loads(bytes(note.tolist())) for note in told]
 
     def barrier(self) -> None:
         """Wait for all replicas."""
         self._contract.check("barrier")
-        self._transport.gather(b"")
+        self._stacked([torch.zeros((), dtype=torch.uint8)])
 
     def map_gather(self, act: Callable[[Item], Nest], items: Sequence[Item]) -> list[Nest]:
         """What a function makes of each item, in order, on every replica; the items are spread over the replicas."""
@@ -195,7 +198,7 @@ class Primitives:
         sizes = {r: [nbytes * counts[r] for nbytes in row] for r in others}
         mine = torch.cat([x.flatten().view(torch.uint8) for x in here]).to(self._transport.device)
         outgoing = dict.fromkeys(others, mine) if mine.numel() else {}
-        heard = self._transport.deliver(Post(outgoing, {r: sum(n) for r, n in sizes.items() if sum(n)}, {}))
+        heard = self._transport.counted(Post(outgoing, {r: sum(n) for r, n in sizes.items() if sum(n)}, {}))
         found: list[Tensors] = []
         for r in range(self.num_replicas):
             pieces = [] if r == self.rank else payload.split(heard.get(r, mine[:0]), sizes[r])

@@ -72,8 +72,19 @@ class Transport(ABC):
             heard = self.deliver(post)
             meter.exchange_seconds += perf_counter() - start
 
+    def counted(self, post: Post) -> dict[int, Tensor]:
+        """Deliver what is no part of a talk, and count it."""
+        meter, sizes = self.meter, {r: said.nbytes for r, said in post.outgoing.items()}
+        meter.rounds += 1
+        meter.count_said("", max(sizes.values(), default=0))
+        meter.count_carried(sizes, post.incoming)
+        start = perf_counter()
+        heard = self.deliver(post)
+        meter.exchange_seconds += perf_counter() - start
+        return heard
+
     def gather(self, data: bytes) -> list[bytes]:
-        """What every rank gives, in the order of the ranks."""
+        """What every rank gives, in the order of the ranks. It is not counted."""
         mine = torch.frombuffer(bytearray(data or b" "), dtype=torch.uint8).to(self.device)
         length = torch.tensor([mine.numel()]).view(torch.uint8).to(self.device)
         others = [r for r in range(self.size) if r != self.rank]
@@ -83,7 +94,7 @@ class Transport(ABC):
         return [data if r == self.rank else bytes(heard[r].tolist()) for r in range(self.size)]
 
     def broadcast(self, tensors: Iterable[Tensor], source: int = 0) -> None:
-        """Overwrite these tensors with the source's, in place."""
+        """Overwrite these tensors with the source's, in place. It is not counted."""
         for tensor in tensors:
             there = tensor.detach()
             if self.rank == source:

@@ -1,0 +1,112 @@
+"""One unchanged script: alone, as threads of one process, as processes, on hosts of their own, with any method."""
+
+import io
+import os
+import re
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+import torch
+
+import thinwire
+from tests.attach.processes import run
+from thinwire.lab import links as lab_links
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "classifier.py"
+ARGUMENTS = ["--steps", "4"]
+METHODS = ["dense", "adacomp", "powergossip", "diloco"]
+
+
+def digest(printed: str) -> str:
+    (found,) = re.findall(r"digest ([0-9a-f]{12})", printed)
+    return found
+
+
+def on_this_rank(method: str) -> str:
+    """What a process prints that is one rank of the script."""
+    torch.set_num_threads(1)
+    os.environ[thinwire.Replicator.VARIABLE] = method
+    before, sys.argv = sys.argv, [str(SCRIPT), *ARGUMENTS]
+    printed = io.StringIO()
+    try:
+        with redirect_stdout(printed):
+            thinwire.run_script(SCRIPT)
+    finally:
+        sys.argv = before
+        del os.environ[thinwire.Replicator.VARIABLE]
+    return printed.getvalue()
+
+
+def in_one_process(*arguments: str, method: str = "dense") -> str:
+    environment = dict(os.environ) | {"OMP_NUM_THREADS": "1", thinwire.Replicator.VARIABLE: method}
+    command = [sys.executable, "-W", "error", *arguments, *ARGUMENTS]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def by_processes() -> dict[str, str]:
+    return {method: digest(run(on_this_rank, method, ranks=4)[0]) for method in METHODS}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_four_threads_give_the_model_of_four_processes(method, by_processes):
+    launcher = ["-m", "thinwire", "run", str(SCRIPT), "--ranks", "4", "--transport", "simulated", "--"]
+    assert digest(in_one_process(*launcher, method=method)) == by_processes[method]
+
+
+def test_four_replicas_in_a_plain_python_process_give_it_too(by_processes):
+    assert digest(in_one_process(str(SCRIPT), "--replicas", "4")) == by_processes["dense"]
+
+
+def test_methods_differ(by_processes):
+    assert len(set(by_processes.values())) == len(METHODS)
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or bool(lab_links.possible()), reason="namespaces that torchrun is started in need root"
+)
+def test_two_hosts_under_torchrun_give_it_too(by_processes):
+    from pyroute2 import IPRoute, NetNS, netns
+
+    names = [f"thinwire-{os.getpid()}-{side}" for side in "ab"]
+    addresses = ["10.213.77.1", "10.213.77.2"]
+    links = [f"tw{side}{os.getpid() % 10**6}" for side in "ab"]
+    for name in names:
+        netns.create(name)
+    try:
+        with IPRoute() as here:
+            here.link("add", ifname=links[0], kind="veth", peer=links[1])
+            for link, name in zip(links, names, strict=True):
+                here.link("set", index=here.link_lookup(ifname=link)[0], net_ns_fd=name)
+        for link, name, address in zip(links, names, addresses, strict=True):
+            with NetNS(name) as there:
+                index = there.link_lookup(ifname=link)[0]
+                there.addr("add", index=index, address=address, prefixlen=24)
+                there.link("set", index=index, state="up")
+                there.link("set", index=there.link_lookup(ifname="lo")[0], state="up")
+        for method in ("dense", "powergossip"):
+            hosts = [
+                subprocess.Popen(
+                    [
+                        *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2"),
+                        *("--node-rank", str(node), "--master-addr", addresses[0], "--master-port", "29517"),
+                        *(str(SCRIPT), *ARGUMENTS),
+                    ],
+                    env=dict(os.environ)
+                    | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": links[node], thinwire.Replicator.VARIABLE: method},
+                    preexec_fn=lambda name=names[node]: netns.setns(name),
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+                for node in range(2)
+            ]
+            first, second = (host.communicate(timeout=120)[0] for host in hosts)
+            assert [host.returncode for host in hosts] == [0, 0], first + second
+            assert digest(first + second) == by_processes[method]
+    finally:
+        for name in names:
+            netns.remove(name)

@@ -1,0 +1,145 @@
+"""A training that was stopped goes on to the same bits, its inputs and its random numbers included."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import thinwire
+from tests.attach.processes import run
+from tests.replicator.test_replicator import bits, network
+from thinwire import Replicator, World
+
+
+def shuffled(context: thinwire.Context) -> Iterator[Tensor]:
+    """Epochs of five batches each, in an order that is drawn as they begin."""
+    while True:
+        for i in torch.randperm(5).tolist():
+            yield torch.linspace(-1, 1, 48).view(4, 12).roll(i) + torch.randn(4, 12) * 0.1 + context.rank
+
+
+class Remembering:
+    """Inputs that remember by themselves where they were."""
+
+    def __init__(self, context: thinwire.Context) -> None:
+        self.at, self.rank = 0, context.rank
+
+    def __iter__(self) -> Iterator[Tensor]:
+        while True:
+            self.at += 1
+            yield torch.full((4, 12), float(self.at % 7 + self.rank))
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+def trained(
+    method: str, steps: int, folder: str | None = None, breaks_at: int | None = None, inputs: Any = shuffled
+) -> tuple[list[float], list[list[float]], dict[str, float]]:
+    torch.set_num_threads(1)
+    replicator = Replicator(method, seed=4)
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    replicator.wrap(model, optimizer)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+    replicator.keep(schedule=schedule)
+
+    def step(context: thinwire.Context, x: Tensor) -> float:
+        if replicator.step == breaks_at:
+            raise KeyboardInterrupt
+        loss = nn.functional.cross_entropy(model(x), x[:, :3].argmax(1))
+        optimizer.zero_grad()
+        loss.backward()
+        replicator.handles[0].loss(loss)
+        optimizer.step()
+        schedule.step()
+        return float(context.all_mean(loss.detach()))
+
+    every = None if folder is None else 2
+    losses = replicator.run(step, inputs, steps, checkpoint=folder, every=every)
+    counted = {name: n for name, n in replicator.handles[0].meter.as_dict("").items() if "seconds" not in name}
+    return losses, bits(model), counted
+
+
+METHODS = ["dense", "adacomp", "powersgd", "powergossip", "LocalSteps(Identity(), every=4)", "osgp", "ef21"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("inputs", [shuffled, Remembering], ids=["shuffled", "remembering"])
+def test_what_was_stopped_goes_on_to_the_same_bits(method, inputs, tmp_path):
+    # It is saved as well: what is on its way then lands before it would have.
+    whole = World(2).run(lambda: trained(method, 9, str(tmp_path / "whole"), inputs=inputs))
+    folder = str(tmp_path / "stopped")
+    with pytest.raises(KeyboardInterrupt):
+        World(2).run(lambda: trained(method, 9, folder, breaks_at=5, inputs=inputs))
+    resumed = World(2).run(lambda: trained(method, 9, folder, inputs=inputs))
+    for (losses, model, counted), (later, same, recounted) in zip(whole, resumed, strict=True):
+        assert later == losses[4:], "from the last checkpoint on, after step 4"
+        assert same == model
+        assert recounted == counted
+
+
+def test_a_training_that_was_finished_has_nothing_left_to_do(tmp_path):
+    first = World(2).run(lambda: trained("topk", 4, str(tmp_path)))
+    again = World(2).run(lambda: trained("topk", 4, str(tmp_path)))
+    assert [losses for losses, *_ in again] == [[], []]
+    assert [model for _, model, _ in again] == [model for _, model, _ in first]
+
+
+def test_a_finished_training_can_be_made_longer(tmp_path):
+    World(2).run(lambda: trained("topk", 4, str(tmp_path)))
+    longer = World(2).run(lambda: trained("topk", 7, str(tmp_path)))
+    assert [model for _, model, _ in longer] == [model for _, model, _ in World(2).run(lambda: trained("topk", 7))]
+
+
+def test_processes_go_on_from_what_threads_wrote(tmp_path):
+    World(2).run(lambda: trained("powersgd", 4, str(tmp_path)))
+    assert run(trained, "powersgd", 7, str(tmp_path), ranks=2)[0][1] == run(trained, "powersgd", 7, ranks=2)[0][1]
+
+
+def test_the_newest_that_all_have_is_taken(tmp_path):
+    World(2).run(lambda: trained("dense", 6, str(tmp_path)))
+    (tmp_path / "rank-1-step-6.pt").unlink()  # as if one had been killed before it could write
+    resumed = World(2).run(lambda: trained("dense", 6, str(tmp_path)))
+    assert [len(losses) for losses, *_ in resumed] == [2, 2]
+    assert resumed[0][1] == World(2).run(lambda: trained("dense", 6))[0][1]
+
+
+def test_no_more_than_the_last_two_are_held(tmp_path):
+    World(1).run(lambda: trained("dense", 9, str(tmp_path)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rank-0-step-8.pt", "rank-0-step-9.pt"]
+
+
+def test_what_is_written_is_plain(tmp_path):
+    World(1).run(lambda: trained("powersgd", 2, str(tmp_path)))
+    state = torch.load(tmp_path / "rank-0-step-2.pt", weights_only=True)
+    assert state["step"] == 2
+    assert state["kept"].keys() == {"model 0", "optimizer 0", "schedule"}
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda folder: World(2).run(lambda: trained("int8", 4, folder)), r"method .*TopK.*, and this one has"),
+        (lambda folder: World(3).run(lambda: trained("topk", 4, folder)), "rank 2 has none. Was it written by as many"),
+        (lambda folder: World(1).run(lambda: trained("topk", 4, folder)), "ranks 2, and this one has 1"),
+        (
+            lambda folder: World(2).run(
+                lambda: Replicator("topk").run(lambda c, i: i, lambda c: [1], checkpoint=folder)
+            ),
+            "holds model 0, optimizer 0, schedule, and this training has nothing",
+        ),
+    ],
+)
+def test_another_trainings_checkpoint_is_refused_and_left_alone(change, problem, tmp_path):
+    World(2).run(lambda: trained("topk", 2, str(tmp_path)))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match=problem):
+        change(str(tmp_path))
+    assert {path.name: path.read_bytes() for path in Path(tmp_path).iterdir()} == before

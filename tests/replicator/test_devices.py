@@ -1,0 +1,165 @@
+"""Replicas whose models are split over several ranks."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import thinwire
+from tests.attach.processes import run
+from thinwire import Replicator, World
+
+STEPS = 4
+
+
+class Network(nn.Module):
+    """Two branches that meet, so that parts are waited for in an order that is not a chain's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Sequential(nn.Linear(6, 16), nn.Tanh())
+        self.left, self.right = nn.Linear(16, 8), nn.Linear(16, 8)
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        return self.last(self.left(x) + self.right(x).sin())
+
+
+def by_hand(network: Network, context: thinwire.Context) -> None:
+    for name, index in (("first", 0), ("left", 1), ("right", 0), ("last", 1)):
+        setattr(network, name, context.logical_device(index).place(getattr(network, name)))
+
+
+def by_plan(network: Network, context: thinwire.Context) -> None:
+    plan = {"first.0": ColwiseParallel(), "left": RowwiseParallel(), "right": RowwiseParallel()}
+    if context.mesh is not None:
+        parallelize_module(network, context.mesh, plan)
+
+
+def batches(context: thinwire.Context) -> Iterator[tuple[Tensor, Tensor]]:
+    drawn = torch.Generator().manual_seed(context.rank)
+    while True:
+        x = torch.randn(8, 6, generator=drawn)
+        yield x, x[:, :3].argmax(1)
+
+
+def trained(split: Any, method: str = "dense", devices: int = 2, folder: str | None = None, steps: int = STEPS) -> Any:
+    torch.set_num_threads(1)
+    replicator = Replicator(method, devices_per_replica=devices)
+    network = Network()
+    if split is not None:
+        split(network, replicator.context)
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.05)
+    replicator.wrap(network, optimizer)
+
+    def step(context: thinwire.Context, batch: tuple[Tensor, Tensor]) -> float:
+        loss = nn.functional.cross_entropy(network(batch[0]), batch[1])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    losses = replicator.run(step, batches, steps, checkpoint=folder)
+    parts = {name.replace(".part", ""): _local(p) for name, p in network.named_parameters()}
+    return losses, {name: p.flatten().tolist() for name, p in parts.items()}, replicator.rank
+
+
+def _local(p: Any) -> Tensor:
+    return p.to_local() if hasattr(p, "to_local") else p
+
+
+WHOLE = {name: p.numel() for name, p in Network().named_parameters()}
+
+
+def one_process_each() -> list[Any]:
+    return World(2).run(lambda: trained(None, devices=1))
+
+
+@pytest.mark.parametrize("ranks", ["threads", "processes"])
+def test_parts_placed_by_hand_train_as_the_whole_does(ranks):
+    found = World(4).run(lambda: trained(by_hand)) if ranks == "threads" else run(trained, by_hand, ranks=4)
+    assert [rank for *_, rank in found] == [0, 0, 1, 1]
+    for losses, parts, rank in found:
+        whole_losses, whole, _ = one_process_each()[rank]
+        assert losses == pytest.approx(whole_losses, rel=1e-6)
+        assert 0 < len(parts) < len(WHOLE), "no rank has all parameters"
+        for name, values in parts.items():
+            assert values == pytest.approx(whole[name], rel=1e-4, abs=1e-6)
+    assert found[0][1].keys() | found[1][1].keys() == WHOLE.keys()
+    assert not found[0][1].keys() & found[1][1].keys()
+    assert [parts for _, parts, _ in found[:2]] == [parts for _, parts, _ in found[2:]], "replicas are alike"
+
+
+@pytest.mark.parametrize("split", [by_hand, by_plan], ids=["by hand", "by plan"])
+def test_any_method_speaks_about_the_parts(split):
+    found = run(trained, split, "Feedback(TopK(0.2))", 2, None, 30, ranks=4)
+    assert [parts for _, parts, _ in found[:2]] == [parts for _, parts, _ in found[2:]], "replicas are alike"
+    assert all(losses[-1] < losses[0] / 2 for losses, *_ in found)
+
+
+def test_tensor_parallel_plans_train_as_the_whole_does():
+    found = run(trained, by_plan, ranks=4)
+    for losses, parts, rank in found:
+        assert losses == pytest.approx(one_process_each()[rank][0], rel=1e-5)
+        assert len(parts["first.0.weight"]) == WHOLE["first.0.weight"] // 2
+        assert len(parts["left.weight"]) == WHOLE["left.weight"] // 2
+    assert [parts for _, parts, _ in found[:2]] == [parts for _, parts, _ in found[2:]], "replicas are alike"
+
+
+def test_one_process_is_all_devices_of_its_replica():
+    (losses, parts, _), plan = trained(by_hand), trained(by_plan)
+    assert parts.keys() == WHOLE.keys()
+    assert losses == trained(None)[0] == plan[0]
+
+
+@pytest.mark.parametrize("split", [by_hand, by_plan], ids=["by hand", "by plan"])
+def test_split_replicas_go_on_from_checkpoints(split, tmp_path):
+    run(trained, split, "topk", 2, str(tmp_path), 2, ranks=4)
+    assert len(list(Path(tmp_path).iterdir())) == 4
+    resumed, whole = run(trained, split, "topk", 2, str(tmp_path), ranks=4), run(trained, split, "topk", ranks=4)
+    for (later, same, _), (losses, parts, _) in zip(resumed, whole, strict=True):
+        assert later == losses[2:]
+        assert same == parts
+
+
+def test_meshes_are_made_of_processes():
+    with pytest.raises(ValueError, match="a torch mesh is made of processes, and these ranks are threads"):
+        World(4).run(lambda: trained(by_plan))
+
+
+def test_a_device_that_is_not_there_is_shown():
+    with pytest.raises(ValueError, match="no logical device 1: a replica has 1"):
+        Replicator().context.logical_device(1)
+
+
+def test_factoring_split_layers_is_refused():
+    with pytest.raises(Exception, match=r"factors layers, and first\.0\.weight is split over processes"):
+        run(trained, by_plan, "ab", ranks=4)
+
+
+def several_outputs() -> list[float]:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            return self.weight * x, x + y.square(), x.detach().argmax()
+
+    context = Replicator(devices_per_replica=2).context
+    part = context.logical_device(1).place(Both())
+    x, y = torch.tensor([1.0, 3.0], requires_grad=True), torch.tensor([5.0, 7.0])
+    left, right, at = part(x, y)
+    (left.sum() * 10 + right.prod() + at).backward()
+    return [*left.tolist(), *right.tolist(), int(at), *x.grad.tolist()]
+
+
+def test_parts_take_and_give_several_tensors():
+    expected = [2.0, 6.0, 26.0, 52.0, 1, 20.0 + 52.0, 20.0 + 26.0]
+    assert World(2).run(several_outputs) == [expected] * 2
