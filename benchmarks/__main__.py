@@ -9,12 +9,28 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import ada_comp, coders, codes, first_use, fuzz, hook, indices, links, power_sgd, quantise, selection
+from benchmarks import (
+    ada_comp,
+    coders,
+    codes,
+    first_use,
+    fuzz,
+    hook,
+    indices,
+    links,
+    power_sgd,
+    quantise,
+    replicator,
+    selection,
+)
 from tests.compiled_loops import keep_by_digest
 
 MEASURED = {
     module.__name__.removeprefix("benchmarks."): module
-    for module in (power_sgd, selection, ada_comp, quantise, indices, coders, fuzz, first_use, hook, links, codes)
+    for module in (
+        *(power_sgd, selection, ada_comp, quantise, indices, coders, fuzz, first_use),
+        *(hook, links, codes, replicator),
+    )
 }
 
 if __name__ == "__main__":

@@ -69,7 +69,16 @@ from .reducers import (
 )
 from .rehearsal import Rehearsal
 from .replica import replica_of
-from .replicator import Context, ContractError, LogicalDevice, Replicator, run_script
+from .replicator import (
+    Context,
+    ContractError,
+    GlobalBatchNorm,
+    LogicalDevice,
+    Replicator,
+    Tally,
+    global_batch_norm,
+    run_script,
+)
 from .strategies import (
     ABTraining,
     DataParallel,
@@ -139,6 +148,7 @@ __all__ = [
     "ExponentialDither",
     "Feedback",
     "GenNorm",
+    "GlobalBatchNorm",
     "Gossip",
     "Graph",
     "GroupsOf",
@@ -197,6 +207,7 @@ __all__ = [
     "Simulated",
     "Star",
     "Strategy",
+    "Tally",
     "Ternary",
     "Thin",
     "Together",
@@ -213,6 +224,7 @@ __all__ = [
     "check_placed",
     "dense",
     "gathered",
+    "global_batch_norm",
     "laws",
     "load_low_rank",
     "merged",
