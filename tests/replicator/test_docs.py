@@ -1,0 +1,40 @@
+"""What the documentation shows as a diff can be run, before and after."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import thinwire
+
+PAGE = (Path(__file__).parents[2] / "docs" / "replicator.md").read_text()
+
+
+def sides(name: str) -> tuple[str, str]:
+    """A script before a change, and after it."""
+    (diff,) = re.findall(rf"<!-- {name} -->\n```diff\n(.*?)```", PAGE, re.DOTALL)
+    lines = diff.splitlines()
+    before = [line[1:] for line in lines if not line.startswith("+")]
+    return "\n".join(before), "\n".join(line[1:] for line in lines if not line.startswith("-"))
+
+
+@pytest.mark.parametrize("name", ["plain", "accelerate"])
+def test_what_it_becomes_runs_as_four_replicas(name, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(sides(name)[1] + "\nassert losses[-1] < losses[0]\n")
+    thinwire.run_script(script, 4)
+
+
+def test_what_it_was_runs_alone(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(sides("plain")[0] + "\nassert losses[-1] < losses[0]\n")
+    subprocess.run([sys.executable, script], check=True)
+
+
+def test_it_says_how_many_lines_it_takes():
+    before, after = (text.splitlines() for text in sides("plain"))
+    assert len(after) - len(before) == 3
+    assert sum(line not in before for line in after) == 7
+    assert "Three lines are new, four say that there are others." in PAGE
