@@ -94,8 +94,8 @@ def attach(
     try:
         transport = _transport(model, group if ddp is None else ddp.process_group, patience, problem)
         hosts = _hosts(transport)
-        if problem is None:
-            problem = _misplaced(strategy, transport.size, hosts)
+        if problem is None and replica is not None:
+            problem = _misplaced(strategy, transport.size, hosts) or _mixed_up(replica, transport.ranks)
         _raise_everywhere(transport, problem)
         assert replica is not None, "else there was a problem"
         _warn_of_unlike_machines(transport, strategy)
@@ -199,6 +199,18 @@ def _misplaced(strategy: Strategy, ranks: int, hosts: tuple[str, ...]) -> ValueE
         check_placed(strategy, ranks, hosts)
     except ValueError as error:
         return error
+    return None
+
+
+def _mixed_up(replica: Replica, ranks: tuple[int, ...]) -> ValueError | None:
+    """Ranks that have other parts of a parameter would be averaged with this one's."""
+    for name, whole in replica.wholes.items():
+        split = sorted(set(whole.device_mesh.mesh.flatten().tolist()) & set(ranks))
+        if len(split) > 1:
+            return ValueError(
+                f"{name} is split over ranks {split}, which have different parts of it and speak with each other here: "
+                "use a Replicator(devices_per_replica=...), or a group of ranks that have the same part"
+            )
     return None
 
 

@@ -355,3 +355,40 @@ def rates_refused(method: str) -> object:
 def test_what_speaks_of_parameters_has_no_use_for_it() -> None:
     for told in run(rates_refused, f"LocalSteps({BY_RATE})"):
         assert "by_rate=True is for gradients" in str(told)
+
+
+def used_or_not(all_used: bool) -> tuple[float, bool, int]:
+    """A part that only rank 0 uses in the first step, and nobody in the second."""
+    model = nn.ModuleDict({"often": nn.Linear(2, 2, bias=False), "rarely": nn.Linear(2, 2, bias=False)})
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    handle = thinwire.attach(model, "dense", optimizer=optimizer, all_used=all_used)
+    x, rank = torch.ones(1, 2), dist.get_rank()
+    for step in range(2):
+        optimizer.zero_grad()
+        y = model["often"](x).sum() + (model["rarely"](x).sum() if step == rank == 0 else 0)
+        y.backward()
+        optimizer.step()
+        if step == 0:
+            moved = float(model["rarely"].weight.grad.sum())
+    return moved, model["rarely"].weight.grad is None, handle.meter.payload_bytes
+
+
+def test_where_all_are_used_nothing_is_said_about_which_are() -> None:
+    (moved, none, payload), _ = run(used_or_not, False)
+    (same, zero, less), _ = run(used_or_not, True)
+    assert moved == same == 2.0, "four ones, of one rank of two"
+    assert (none, zero) == (True, False)
+    assert less == 2 * 2 * 16 < payload
+
+
+def refused_promise() -> list[str]:
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    plain = [refusal(lambda: thinwire.attach(model, "dpsgd", optimizer=optimizer, all_used=True))[1]]
+    return [*plain, refusal(lambda: thinwire.attach(DistributedDataParallel(model), "topk", all_used=True))[1]]
+
+
+def test_that_promise_is_for_gradients_of_plain_modules() -> None:
+    for neighbours, ddp in run(refused_promise):
+        assert "all_used=True is for methods that average gradients of all ranks" in neighbours
+        assert "leave out optimizer=, group= and all_used=" in ddp

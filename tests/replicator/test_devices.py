@@ -163,3 +163,21 @@ def several_outputs() -> list[float]:
 def test_parts_take_and_give_several_tensors():
     expected = [2.0, 6.0, 26.0, 52.0, 1, 20.0 + 52.0, 20.0 + 26.0]
     assert World(2).run(several_outputs) == [expected] * 2
+
+
+def attached_to_all() -> str:
+    replicator = Replicator(devices_per_replica=2)
+    network = Network()
+    by_plan(network, replicator.context)
+    try:
+        thinwire.attach(network, "dense", optimizer=torch.optim.SGD(network.parameters(), lr=0.1))
+    except ValueError as error:
+        return str(error)
+    return "attached"
+
+
+def test_parts_that_do_not_belong_together_are_not_averaged():
+    for rank, told in enumerate(run(attached_to_all, ranks=4)):
+        assert told.startswith(
+            f"first.0.weight is split over ranks {[0, 1] if rank < 2 else [2, 3]}, which have different"
+        )

@@ -74,6 +74,10 @@ class Collectives(Transport):
         waits = self._kind[2]
         return (waits or dist.default_pg_timeout).total_seconds()
 
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return self._kind[0]
+
     def deliver(self, post: Post) -> dict[int, Tensor]:
         """Send what goes out and wait for what comes in, to and from all ranks at once."""
         # Starting with the next rank, so that not all ranks speak to the same one first.

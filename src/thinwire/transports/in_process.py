@@ -200,6 +200,10 @@ class Local(Transport):
     def patience(self) -> float:
         return inf  # who has stopped is known at once
 
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return self._ranks
+
     def deliver(self, post: Post) -> dict[int, Tensor]:
         # Copies, as a wire makes them: who has spoken may go on, and change what it said in place.
         copies = {id(said): said.clone() for said in post.outgoing.values()}

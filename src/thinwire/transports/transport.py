@@ -30,6 +30,11 @@ class Transport(ABC):
     def patience(self) -> float:
         """How many seconds a rank may take to answer."""
 
+    @property
+    @abstractmethod
+    def ranks(self) -> tuple[int, ...]:
+        """Those who speak here, by the numbers that they have among all."""
+
     @abstractmethod
     def deliver(self, post: Post) -> dict[int, Tensor]:
         """Send what goes out and wait for what comes in, to and from all ranks at once."""
