@@ -191,8 +191,13 @@ def in_this_process(method: str) -> list:
     return trained(method)
 
 
-@pytest.mark.parametrize(
-    "method", ["dense", "adacomp", "powersgd", "powergossip", "osgp", "LocalSteps(TopK(0.1), every=2)"]
-)
+WAYS = [
+    *("dense", "adacomp", "powersgd", "server:topk", "powergossip", "osgp", "Leader(every=2)"),
+    "LocalSteps(TopK(0.1), every=2)",
+    "Nested(Identity(), LocalSteps(TopK(0.1), every=2), groups=GroupsOf(2))",
+]
+
+
+@pytest.mark.parametrize("method", WAYS)
 def test_any_method_gives_the_bits_and_the_bytes_of_processes(method):
-    assert World(3).run(lambda: in_this_process(method)) == run(trained, method, ranks=3)
+    assert World(4).run(lambda: in_this_process(method)) == run(trained, method, ranks=4)

@@ -1,0 +1,75 @@
+"""`thinwire run`: a script of one replica, as many."""
+
+import os
+import sys
+
+import pytest
+
+from thinwire.cli import main
+
+SCRIPT = """
+import sys
+import thinwire
+
+repl = thinwire.Replicator(seed=1)
+total = repl.context.all_sum(repl.rank + int(sys.argv[1]))
+if "fails" in sys.argv and repl.rank == 1:
+    raise ValueError("as asked")
+if "ends" in sys.argv:
+    sys.exit(0 if repl.rank else int(sys.argv[-1]))
+if repl.rank == 0:
+    print(f"{__name__} {repl.num_replicas} {repl.method} {total} {sys.argv[1:]}", flush=True)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    return str(path)
+
+
+@pytest.mark.parametrize("transport", ["simulated", "processes"])
+def test_it_is_run_as_a_script_is(script, transport, capfd):
+    before = sys.argv, sys.path[:], dict(os.environ), sys.modules["__main__"]
+    said = ["run", script, "--ranks", "3", "--transport", transport, "--method", "int8", "--", "10", "--ranks", "7"]
+    assert main(said) == 0
+    method = "Feedback(Sharded(Quantize(8), Quantize(8)))"
+    assert f"__main__ 3 {method} 33 ['10', '--ranks', '7']" in capfd.readouterr().out
+    assert (sys.argv, sys.path, dict(os.environ), sys.modules["__main__"]) == before
+
+
+@pytest.mark.parametrize("transport", ["simulated", "processes"])
+def test_its_error_is_shown_and_told(script, transport, capfd):
+    assert main(["run", script, "--ranks", "2", "--transport", transport, "--", "1", "fails"]) == 2
+    told = capfd.readouterr().err
+    assert 'raise ValueError("as asked")' in told
+    assert told.strip().splitlines()[-1].startswith(f"thinwire: {script} failed")
+
+
+def test_a_script_may_end_itself(script, capfd):
+    simulated = ["run", script, "--ranks", "2", "--transport", "simulated", "--", "1", "ends"]
+    assert main([*simulated, "0"]) == 0
+    assert main([*simulated, "3"]) == 2
+    assert "train.py ended with 3" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        (["nowhere.py"], "there is no script nowhere.py"),
+        (["SCRIPT", "--ranks", "0"], "1 rank or more, not 0"),
+        (["SCRIPT", "--transport", "pigeons"], "one of processes, simulated, not 'pigeons'"),
+        (["SCRIPT", "--transport", "simulated", "--link", "100mbit"], "have no link between them"),
+        (["SCRIPT", "--method", "topkk"], "did you mean 'topk'?"),
+        (["SCRIPT", "--link", "100mm"], "100mm"),
+    ],
+)
+def test_mistakes_are_shown_before_anything_runs(script, said, problem, capfd):
+    assert main(["run", *(script if word == "SCRIPT" else word for word in said)]) == 2
+    assert problem in capfd.readouterr().err
+
+
+def test_ranks_are_joined_by_a_link(script, capfd):
+    assert main(["run", script, "--ranks", "2", "--link", "50mbit", "--", "1"]) == 0
+    assert "__main__ 2 Average() 3 ['1']" in capfd.readouterr().out
