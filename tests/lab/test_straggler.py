@@ -60,8 +60,8 @@ def test_simulated_ranks_wait_for_the_slowest(a_second_a_call):
         return heard[-1]["done"]
 
     alone, slowed = run(None), run("1:3")
-    assert (alone["seconds"]["total"], slowed["seconds"]["total"]) == (8, 24), "forth and back, four times"
-    assert alone["seconds"]["compute"] <= 8
+    assert (alone["seconds"]["compute"], slowed["seconds"]["compute"]) == (8, 24), "forth and back, four times"
+    assert slowed["seconds"]["total"] >= 24
     assert slowed["straggler"] == "1:3"
     assert "--straggler 1:3" in slowed["command"]
     assert [point["loss"] for point in slowed["history"]] == [point["loss"] for point in alone["history"]]

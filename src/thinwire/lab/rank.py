@@ -44,7 +44,7 @@ def main() -> None:
         task = task_of(plan)
         tell(steps=task.steps, metric=task.workload.metric)
 
-        def clock(rank: int, plan: Plan = plan) -> Clock:
+        def clock(rank: int, meter: thinwire.Meter, plan: Plan = plan) -> Clock:
             return Clock(factor_of(plan.straggler, rank, plan.ranks))
 
         try:

@@ -3,7 +3,7 @@
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ class Clock:
     def read(self) -> float:
         return self._seconds + time.perf_counter() - self._since
 
-    def computed(self, meter: thinwire.Meter) -> float:
+    def computed(self) -> float:
         """Seconds that this rank has computed, encoding and decoding aside."""
         return self._at_work() + self._pace.slept
 
@@ -67,21 +67,29 @@ class OwnClock(Clock):
 
     own = True
 
-    def __init__(self, slower: float = 1.0) -> None:
+    def __init__(self, meter: thinwire.Meter, talked: Callable[[], float], slower: float = 1.0) -> None:
+        self._meter, self._talked, self._slower = meter, talked, slower
         super().__init__()
-        self._slower = slower
 
     def wait(self) -> None:
         """Nobody sleeps: time is counted, and does not pass."""
 
     def read(self) -> float:
-        return self._at_work() * self._slower
+        return self.computed() + self._meter.encode_seconds + self._meter.decode_seconds
 
-    def computed(self, meter: thinwire.Meter) -> float:
-        return max(0.0, self.read() - meter.encode_seconds - meter.decode_seconds)
+    def computed(self) -> float:
+        return self._at_work() * self._slower
 
     def stop(self) -> None:
         self._computed = self._at_work()
+
+    def go_on(self) -> None:
+        super().go_on()
+        self._at_work_since -= self._talked()
+
+    def _at_work(self) -> float:
+        """Those that this thread was at work in, talks aside."""
+        return super()._at_work() - self._talked()
 
 
 class Record:

@@ -44,9 +44,12 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
     """
     world = thinwire.World(plan.ranks)
 
+    def clock(rank: int, meter: thinwire.Meter) -> OwnClock:
+        return OwnClock(meter, lambda: world.talked[rank], factor_of(plan.straggler, rank, plan.ranks))
+
     def one_rank() -> Run | None:
         torch.set_num_threads(plan.threads)
-        trainer = Trainer(plan, task, tell, lambda r: OwnClock(factor_of(plan.straggler, r, plan.ranks)), folder)
+        trainer = Trainer(plan, task, tell, clock, folder)
         draws = trainer.context.rank or trainer.warm_up()
         trainer.context.barrier()  # all have drawn what they begin with
         if not draws:

@@ -20,6 +20,7 @@ from thinwire.lab.runs import Run
 
 TELL_EVERY = 0.25  # seconds
 Tell = Callable[..., None]
+MakeClock = Callable[[int, thinwire.Meter], Clock]  # of a rank, with what it has said
 
 
 class AttachError(ValueError):
@@ -29,7 +30,7 @@ class AttachError(ValueError):
 class Trainer:
     """Trains a replica by a plan; replica 0 tells how it goes."""
 
-    def __init__(self, plan: Plan, task: Task, tell: Tell, clock: Callable[[int], Clock], folder: Path | None) -> None:
+    def __init__(self, plan: Plan, task: Task, tell: Tell, clock: MakeClock, folder: Path | None) -> None:
         self.plan, self.task, self.tell = plan, task, tell
         # Only what a method says goes over the link: plans have been compared before.
         self.replicator = thinwire.Replicator(plan.method, checked=False)
@@ -57,7 +58,7 @@ class Trainer:
         capture = Capture(plan, self.task, learner, self.folder)
         context.barrier()
         aside, wire = Aside(context), links.counters() if links.inside() else None
-        clock = self.make_clock(context.rank)
+        clock = self.make_clock(context.rank, handle.meter)
 
         def weigh() -> None:
             if record.is_due(ahead=1):
@@ -94,13 +95,13 @@ class Trainer:
                     payload_bytes=handle.meter.payload_bytes,
                     seconds=clock.read(),
                 )
-        compute = clock.computed(handle.meter)
+        compute = clock.computed()
         carried = aside.carried(wire) if wire else None
         meter = handle.meter.as_dict(prefix="") | ({"exchange_seconds": 0.0} if clock.own else {})
         counted = {"meter": meter, "said": handle.meter.said, "wire": carried}
         mine = counted | {"links": links_of(context.rank, handle.meter), "compute": compute}
         mine |= {"total": record.seconds[-1], "coded": record.codes.payload}
-        return self._told(handle, mine, warned)
+        return self._told(handle, mine, clock.own, warned)
 
     def _evaluate(self, handle: thinwire.Handle, aside: "Aside", step: int) -> None:
         learner, record, context = self.learner, self.record, self.context
@@ -128,7 +129,7 @@ class Trainer:
         judged = self.record.judge(self.learner, cores=self.plan.threads)[self.learner.workload.metric]
         return [float(value) for value in self.context.gather_notes(judged)]
 
-    def _told(self, handle: thinwire.Handle, mine: dict[str, Any], warned: list[str]) -> Run | None:
+    def _told(self, handle: thinwire.Handle, mine: dict[str, Any], own: bool, warned: list[str]) -> Run | None:
         record, groups, method = self.record, handle.groups, handle.method
         everyone = self.context.gather_notes(mine)
         losses = self.context.all_sum(torch.stack(record.losses).double())
@@ -137,7 +138,8 @@ class Trainer:
             return None
         busiest = max(everyone, key=lambda counted: counted["meter"]["link_bytes"])
         trainers = [counted for r, counted in enumerate(everyone) if r not in self.serving]
-        trainer = max(trainers, key=lambda counted: counted["meter"]["link_bytes"])
+        # Where ranks wait for each other, all take as long.
+        trainer = max(trainers, key=lambda one: (one["total"] if own else 0.0, one["meter"]["link_bytes"]))
         return record.run(
             method=method,
             losses=losses / self.task.trainers,

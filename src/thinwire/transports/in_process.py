@@ -1,6 +1,7 @@
 """Ranks that are threads of one process, each as if it were alone there."""
 
 import threading
+import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from ..core import Talk
 from .draws import Draws
 from .exchange import Post
 from .meeting import PeerLostError
@@ -19,6 +21,7 @@ from .simulated import LockStepError
 from .transport import Transport
 from .worker import AtOnce, Queue
 
+INTERRUPTED = "the training was interrupted"
 Result = TypeVar("Result")
 Channel = tuple[tuple[int, ...], int]  # the ranks that speak on it, and which of theirs it is
 
@@ -41,6 +44,7 @@ class World:
         self.size = size
         self.at_once = 1
         self.doing: dict[int, str] = {}  # what ranks have said that they are about to do
+        self.talked = [0.0] * size  # seconds of each rank's thread that it has spent on talks
         self._changed = threading.Condition()
         self._running: set[int] = set()
         self._draws = [Draws.fresh() for _ in range(size)]
@@ -71,7 +75,7 @@ class World:
                 _here.reset(token)
                 self._end(rank, why)
 
-        threads = [threading.Thread(target=live, args=(rank,), name=f"rank {rank}") for rank in range(self.size)]
+        threads = [threading.Thread(target=live, args=(r,), name=f"rank {r}", daemon=True) for r in range(self.size)]
         with _kept_draws():
             for thread in threads:
                 thread.start()
@@ -92,6 +96,8 @@ class World:
     ) -> dict[int, Tensor]:
         """Leave letters, and wait for those that are expected."""
         with self._changed:
+            if self._interrupted:
+                raise StoppedError(INTERRUPTED)
             for listener, letter in outgoing.items():
                 self._letters[channel, rank, listener].append(letter)
             self._changed.notify_all()
@@ -132,7 +138,7 @@ class World:
             self._changed.notify_all()
 
     def loosen(self, at_once: int) -> None:
-        """Let so many ranks run at once from now on: none of them draws any more. All have to say so."""
+        """Let so many ranks run at once, none of which draws any more. For one rank to say, while all others wait."""
         with self._changed:
             self._draws = [Draws.now()] * self.size
             self.at_once = at_once
@@ -166,7 +172,7 @@ class World:
     def _why_not(self, rank: int) -> str:
         """Why what a rank waits for cannot come: whom it waits for has stopped, or everybody waits for somebody."""
         if self._interrupted:
-            return "the training was interrupted"
+            return INTERRUPTED
         channel, others = self._awaits[rank]
         missing = [other for other in others if not self._letters[channel, other, rank]]
         stopped = {other: self._stopped[other] for other in missing if other in self._stopped}
@@ -213,6 +219,13 @@ class Local(Transport):
         )
         found = {self._ranks.index(r): buffer for r, buffer in heard.items()}
         return {r: post.into[r].copy_(buffer) if r in post.into else buffer for r, buffer in found.items()}
+
+    def run(self, talk: Talk, meter: Meter | None = None) -> Any:
+        start = time.thread_time()
+        try:
+            return super().run(talk, meter)
+        finally:
+            self.world.talked[self._me] += time.thread_time() - start
 
     def another(self, device: torch.device | None = None, patience: float | None = None) -> "Local":
         made = Local(self.world, self._me, self._ranks, self._opened)
