@@ -25,40 +25,29 @@ def digest(printed: str) -> str:
     return found
 
 
-def on_this_rank(method: str) -> str:
-    """What a process prints that is one rank of the script."""
+def printed(method: str, ranks: int | None = None) -> str:
+    """What the script prints: as so many ranks in this process, or as the rank that this process is."""
     torch.set_num_threads(1)
     os.environ[thinwire.Replicator.VARIABLE] = method
     before, sys.argv = sys.argv, [str(SCRIPT), *ARGUMENTS]
-    printed = io.StringIO()
     try:
-        with redirect_stdout(printed):
-            thinwire.run_script(SCRIPT)
+        with redirect_stdout(io.StringIO()) as said:
+            thinwire.run_script(SCRIPT, ranks)
     finally:
         sys.argv = before
         del os.environ[thinwire.Replicator.VARIABLE]
-    return printed.getvalue()
-
-
-def in_one_process(*arguments: str, method: str = "dense") -> str:
-    environment = dict(os.environ) | {"OMP_NUM_THREADS": "1", thinwire.Replicator.VARIABLE: method}
-    command = [sys.executable, "-W", "error", *arguments, *ARGUMENTS]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    return said.getvalue()
 
 
 @pytest.fixture(scope="module")
 def by_processes() -> dict[str, str]:
-    return {method: digest(run(on_this_rank, method, ranks=4)[0]) for method in METHODS}
+    return {method: digest(run(printed, method, ranks=4)[0]) for method in METHODS}
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_four_threads_give_the_model_of_four_processes(method, by_processes):
-    launcher = ["-m", "thinwire", "run", str(SCRIPT), "--ranks", "4", "--transport", "simulated", "--"]
-    assert digest(in_one_process(*launcher, method=method)) == by_processes[method]
-
-
-def test_four_replicas_in_a_plain_python_process_give_it_too(by_processes):
-    assert digest(in_one_process(str(SCRIPT), "--replicas", "4")) == by_processes["dense"]
+def test_four_threads_give_the_model_of_four_processes(method, by_processes, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert digest(printed(method, 4)) == by_processes[method]
 
 
 def test_methods_differ(by_processes):
