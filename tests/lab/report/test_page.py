@@ -229,3 +229,12 @@ def test_without_matplotlib_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setattr("thinwire.lab.report.picture.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"thinwire\[lab\]"):
         report.check_drawing()
+
+
+def test_the_picture_grows_with_its_legend(tmp_path):
+    def height(methods):
+        runs = [a_run(f"Feedback(TopK({i / 1000})), with a name that takes a row of its own") for i in range(methods)]
+        report.write(saved(tmp_path / str(methods), [a_run(), *runs]))
+        return int.from_bytes((tmp_path / str(methods) / report.PICTURE).read_bytes()[20:24])  # as PNG has it
+
+    assert height(2) < height(24) - 500

@@ -11,6 +11,7 @@ from thinwire.lab.report.summary import Entry, Section
 from thinwire.lab.report.table import heading
 
 LETTERS = 130  # that fit beside each other in the legend
+PANELS, ROW = 3.8, 0.2  # heights in inches: of the panels with their heading, of a row of the legend
 
 
 def check_drawing() -> None:
@@ -31,7 +32,10 @@ def draw(section: Section, looks: dict[str, Look], path: Path) -> None:
     run = section.first
     evaluated = all(run.evaluations for run in section.runs)
     find = curves.metrics if evaluated else curves.losses
-    figure, panels = pyplot.subplots(1, 2, figsize=(10, 4.6), dpi=200, sharey=True, layout="constrained")
+    names = [_label(entry) for entry in section.entries]
+    columns = max(1, min(len(names), LETTERS // (max(map(len, names)) + 6)))  # 6 for a line and what is around it
+    height = max(4.6, PANELS + ROW * -(-len(names) // columns))
+    figure, panels = pyplot.subplots(1, 2, figsize=(10, height), dpi=200, sharey=True, layout="constrained")
     for panel, against in zip(panels, ("seconds", "payload_bytes"), strict=True):
         for entry, curve in zip(section.entries, find(section, against), strict=True):
             _plot(panel, entry, curve, looks[entry.label])
@@ -51,8 +55,7 @@ def draw(section: Section, looks: dict[str, Look], path: Path) -> None:
     nbytes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: units.rounded_bytes(value)))
     nbytes.xaxis.set_minor_formatter(NullFormatter())
     figure.suptitle(heading(section), fontsize=11)
-    lines, names = time.get_legend_handles_labels()
-    columns = max(1, min(len(names), LETTERS // (max(map(len, names)) + 6)))  # 6 for a line and what is around it
+    lines, _ = time.get_legend_handles_labels()
     figure.legend(lines, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     figure.savefig(path)
     pyplot.close(figure)
