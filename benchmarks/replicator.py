@@ -15,11 +15,16 @@ def run() -> list[Row]:
     rows = []
     for ranks in (1, 2):
         seconds = measure(ranks)
+        what, hand = "1 process" if ranks == 1 else f"{ranks} processes", 1e3 * seconds["hand"]
         ratio = seconds["run"] / seconds["hand"]
-        what = "1 process" if ranks == 1 else f"{ranks} processes"
+        rows.append(Row(f"{what}: step of {hand:.0f} ms by hand, by Replicator.run", ratio, at_most(ratio, BAR)))
+        # The same without the noise of computing: two measurements of one step differ by more than that.
+        most = 1 + seconds["added"] / seconds["hand"]
         rows.append(
             Row(
-                f"{what}: step by Replicator.run / by hand ({1e3 * seconds['hand']:.0f} ms)", ratio, at_most(ratio, BAR)
+                f"{what}: with the {1e3 * seconds['added']:.2f} ms of a step that does nothing",
+                most,
+                at_most(most, BAR),
             )
         )
     return rows

@@ -58,6 +58,19 @@ def measure(here: nn.Module, there: nn.Module, steps: int) -> dict[str, list[flo
     return seconds
 
 
+def added(steps: int) -> float:
+    """The seconds of a step that only waits for the others: more than what run() adds to one that computes."""
+    replicator = thinwire.Replicator("dense", seed=1)
+    taken, made = [], replicator.iterate(lambda context, batch: context.barrier(), batches, steps)
+    for _ in range(steps):
+        start = time.perf_counter()
+        next(made)
+        taken.append(time.perf_counter() - start)
+    list(made)
+    replicator.close()
+    return statistics.median(taken)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -65,7 +78,7 @@ def main() -> None:
     # Each model has both parts: where it lies in memory makes a difference of its own.
     found = [measure(*models, int(sys.argv[1])) for models in ((first, second), (second, first))]
     told = {name: statistics.fmean(statistics.median(one[name]) for one in found) for name in found[0]}
-    print(json.dumps(told), flush=True)
+    print(json.dumps(told | {"added": added(200)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -95,6 +95,7 @@ LAYERS: dict[str, set[str]] = {
     },
     "replicator": {
         "core",
+        "precision",
         "replica",
         "payload",
         "codecs",

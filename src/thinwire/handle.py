@@ -109,6 +109,15 @@ class Handle:
         """How far off learned codes were after the last step, and whether they are being learned."""
         return self._session.learning()
 
+    def before_asking(self, act: Callable[[], None]) -> None:
+        """Call something before all ranks are asked together, as for `average()`."""
+        self._session.before_asking = act
+
+    def leave(self, problem: BaseException) -> None:
+        """Stop, and let those know why who wait for this rank; nothing can be said here any more."""
+        if self._session.talks.broken is None:
+            self._session.talks.leave(problem)
+
     def state_dict(self) -> dict[str, Any]:
         """What this rank remembers, as plain tensors and numbers. Each rank saves its own."""
         return self._session.state_dict()

@@ -1,4 +1,4 @@
-from collections import OrderedDict, namedtuple
+from collections import Counter, OrderedDict, defaultdict, namedtuple
 
 import pytest
 import torch
@@ -24,9 +24,9 @@ def test_a_nest_is_rebuilt_with_its_own_types():
     assert list(made) == ["b", "a", 7]
     assert isinstance(made["a"][1], Pair)
     assert made["a"][0] is None
-    ordered = nests.mapped(lambda x: x * 2, OrderedDict(x=torch.ones(1)))
-    assert isinstance(ordered, OrderedDict)
-    assert ordered["x"].tolist() == [2.0]
+    for kind in (OrderedDict(x=torch.ones(1)), defaultdict(list, x=torch.ones(1))):
+        assert nests.mapped(lambda x: x * 2, kind) == {"x": torch.tensor([2.0])}
+    assert nests.like_numbers(Counter(a=2), nests.mapped(lambda x: x, Counter(a=2))) == {"a": 2}
 
 
 def test_numbers_stay_numbers():
@@ -42,7 +42,10 @@ def test_what_is_not_a_nest_is_shown():
 
 def test_what_a_step_returns_lets_go_of_what_it_was_computed_from():
     x = torch.ones(1, requires_grad=True)
-    assert not nests.detached({"loss": x * 2})["loss"].requires_grad
+    made = nests.detached({"loss": x * 2, "phase": "warm", "more": [Pair(x * 3, None)]})
+    assert not made["loss"].requires_grad
+    assert not made["more"][0].left.requires_grad
+    assert made["phase"] == "warm"
     told = object()
     assert nests.detached(told) is told
     assert nests.detached("text") == "text"

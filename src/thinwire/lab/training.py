@@ -33,7 +33,7 @@ class Trainer:
     def __init__(self, plan: Plan, task: Task, tell: Tell, clock: MakeClock, folder: Path | None) -> None:
         self.plan, self.task, self.tell = plan, task, tell
         # Only what a method says goes over the link: plans have been compared before.
-        self.replicator = thinwire.Replicator(plan.method, checked=False)
+        self.replicator = thinwire.Replicator(plan.method, checked=False, device="cpu")
         self.context = self.replicator.context
         self.learner = Learner(plan, task, self.context.rank)
         strategy = thinwire.strategy_of(plan.method)
@@ -52,6 +52,7 @@ class Trainer:
         try:
             model, _ = self.replicator.wrap(learner.model, learner.optimizer, overlap=True)
         except ValueError as error:
+            self.replicator.close()
             raise AttachError(str(error)) from None
         (handle,) = self.replicator.handles
         replica, told = thinwire.replica_of(learner.model), 0.0

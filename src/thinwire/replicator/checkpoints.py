@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..replica import is_split, local
-from ..transports import Draws, Transport
+from ..transports import Transport
 
 FORMAT = 1
 KEPT = 2  # of the newest: one may be needed if the last has not been written by all
@@ -24,14 +24,42 @@ class Kept(Protocol):
 
 
 def save(folder: Path, rank: int, step: int, state: Mapping[str, Any]) -> None:
-    """Write a replica's file, and let go of those before the last."""
+    """Write a replica's file."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / _name(rank, step)
     part = path.with_suffix(".part")
     torch.save({"format": FORMAT, "step": step, **state}, part)
+    _check_readable(part, state["kept"])
     os.replace(part, path)  # a full disk or a kill leaves a whole file or none
+
+
+def let_go(folder: Path, rank: int) -> None:
+    """Of all but the newest: when all ranks have written theirs."""
     for old in _steps(folder, rank)[:-KEPT]:
         (folder / _name(rank, old)).unlink()
+
+
+def _check_readable(part: Path, kept: Mapping[str, Any]) -> None:
+    """What cannot be read back is to be known now, and not when it is needed."""
+    try:
+        torch.load(part, weights_only=True)
+    except Exception as error:
+        if type(error).__name__ != "UnpicklingError":
+            raise
+        part.unlink()
+        wrong = next((name for name, state in kept.items() if not _is_plain(state)), "something that is saved")
+        raise ValueError(
+            f"the state of {wrong!r} cannot be saved: it has to be of tensors, numbers and texts, in dicts, lists and "
+            "tuples"
+        ) from None
+
+
+def _is_plain(state: Any) -> bool:
+    if isinstance(state, dict):
+        return all(map(_is_plain, (*state, *state.values())))
+    if isinstance(state, list | tuple):
+        return all(map(_is_plain, state))
+    return state is None or type(state) in (bool, int, float, str, bytes) or isinstance(state, Tensor)
 
 
 def newest(folder: Path, transport: Transport) -> int | None:
@@ -49,7 +77,7 @@ def newest(folder: Path, transport: Transport) -> int | None:
 
 
 def load(folder: Path, rank: int, step: int) -> dict[str, Any]:
-    state: dict[str, Any] = torch.load(folder / _name(rank, step), weights_only=True)
+    state: dict[str, Any] = torch.load(folder / _name(rank, step), map_location="cpu", weights_only=True)
     if state["format"] != FORMAT:
         raise ValueError(f"{folder} was written in format {state['format']}, and this is format {FORMAT}")
     return state
@@ -67,7 +95,8 @@ def load_into(kept: Kept, state: Any) -> None:
         state = state | {"state": {i: _split_like(parameters[i], here) for i, here in state["state"].items()}}
     else:
         there = kept.state_dict()
-        state = {name: _split_like(there.get(name), x) for name, x in state.items()} if there else state
+        if isinstance(there, dict) and isinstance(state, dict):
+            state = {name: _split_like(there.get(name), x) for name, x in state.items()}
     kept.load_state_dict(state)
 
 
@@ -89,18 +118,6 @@ def _each(state: Any, act: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(state, list | tuple) and not hasattr(state, "_fields"):
         return type(state)(_each(inner, act) for inner in state)
     return state
-
-
-def drawn() -> dict[str, Any]:
-    """Where the generators of random numbers are, as plain numbers."""
-    now = Draws.now()
-    name, keys, *rest = now.numpy
-    return {"torch": now.torch, "numpy": [name, keys.tolist(), *rest], "python": now.python}
-
-
-def draw_on(state: Mapping[str, Any]) -> None:
-    name, keys, *rest = state["numpy"]
-    Draws(state["torch"], (name, keys, *rest), state["python"]).put()
 
 
 def _steps(folder: Path, rank: int) -> list[int]:

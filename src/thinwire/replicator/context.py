@@ -17,7 +17,7 @@ class Context(Primitives):
         self,
         world: Transport,  # to all ranks
         replicas: Transport,  # to the same device of all replicas
-        devices: Transport | None,  # to all devices of this replica, if these are processes of their own
+        devices: Contract | None,  # between all devices of this replica, if these are processes of their own
         contract: Contract,
         device: torch.device,
         devices_per_replica: int,

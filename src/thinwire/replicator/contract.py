@@ -4,6 +4,8 @@ import sys
 import sysconfig
 import traceback
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from types import FrameType
@@ -40,21 +42,27 @@ class Contract:
         self.transport.note(said := f"{what} at {site or called_at()}")
         if not self.checked or self.transport.size == 1:
             return
-        try:
+        with self.held():
             self._compare(said, f"{what} {detail}")
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """What is exchanged for a call that was compared: who cannot be reached is told with both calls."""
+        try:
+            yield
         except Unreachable as error:
-            self._lose(self._cause(error), said)
+            self._lose(self._cause(error))
         except PeerLostError as error:
-            self._lose(str(error), said)
+            self._lose(str(error))
         except ContractError as error:
             self._broken = error
             raise
 
-    def leave(self, error: BaseException) -> None:
+    def leave(self, problem: BaseException) -> None:
         """Stop for this reason, and let those know who wait for this replica."""
         if self._broken is None:
-            self._broken = error
-            self.transport.leave(f"{f'{type(error).__name__}: {error}'.rstrip(': ')} at {raised_at(error)}")
+            self._broken = problem
+            self.transport.leave(f"{f'{type(problem).__name__}: {problem}'.rstrip(': ')} at {raised_at(problem)}")
 
     def _compare(self, said: str, meant: str) -> None:
         transport = self.transport
@@ -87,9 +95,9 @@ class Contract:
             return str(found).partition(". This is rank")[0]
         return str(error)
 
-    def _lose(self, why: str, said: str) -> None:
+    def _lose(self, why: str) -> None:
         before = [f" (replica {r}'s last call was {text})" for r, text in enumerate(self._last) if f"rank {r} " in why]
-        problem = f"{why}{''.join(before[:1])}, while replica {self.transport.rank} calls {said}"
+        problem = f"{why}{''.join(before[:1])}, while replica {self.transport.rank} calls {self.transport.doing}"
         self._broken = ContractError(problem)
         raise self._broken from None
 

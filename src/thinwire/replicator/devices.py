@@ -6,12 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from ..transports import Transport
+from .contract import Contract, called_at
 
 
 class LogicalDevice:
     """One of a replica's devices: a process of its own, or a part of this one."""
 
-    def __init__(self, index: int, device: torch.device, replica: Transport | None) -> None:
+    def __init__(self, index: int, device: torch.device, replica: Contract | None) -> None:
         self.index, self.device = index, device
         self._replica = replica  # between the processes of this replica; None if there is but this one
 
@@ -21,7 +22,7 @@ class LogicalDevice:
     @property
     def here(self) -> bool:
         """Whether this process has it."""
-        return self._replica is None or self._replica.rank == self.index
+        return self._replica is None or self._replica.transport.rank == self.index
 
     def place(self, module: nn.Module) -> nn.Module:
         """A module whose parameters are on this device, and nowhere else.
@@ -35,7 +36,7 @@ class LogicalDevice:
 class Placed(nn.Module):
     """A part of a model on one of a replica's devices."""
 
-    def __init__(self, part: nn.Module | None, index: int, device: torch.device, replica: Transport | None) -> None:
+    def __init__(self, part: nn.Module | None, index: int, device: torch.device, replica: Contract | None) -> None:
         super().__init__()
         self.part = part
         self._index, self._device, self._replica = index, device, replica
@@ -45,18 +46,22 @@ class Placed(nn.Module):
         if self._replica is None:
             assert self.part is not None, "there is no other process that could have it"
             return self.part(*moved)
+        self._replica.check(f"a part on logical device {self._index}")
         if self.part is None:
             # Something that needs a gradient, as the output does where it is computed.
             asks = torch.zeros((), requires_grad=torch.is_grad_enabled())
-            made = _There.apply(self._replica, self._index, asks, *inputs)  # type: ignore[no-untyped-call]
+            with self._replica.held():
+                made = _There.apply(self._replica, self._index, asks, *inputs)  # type: ignore[no-untyped-call]
             return made[0] if len(made) == 1 else made
         entered = _Entering.apply(self._replica, self._index, *moved)  # type: ignore[no-untyped-call]
         output = self.part(*entered)
         made = output if isinstance(output, tuple) else (output,)
         if not all(isinstance(x, Tensor) and x.dtype in TYPES for x in made):
             raise ValueError(f"a placed part gives a tensor or a tuple of tensors, not {type(output).__name__}")
-        _tell(self._replica, self._index, made)
-        return output
+        with self._replica.held():
+            _tell(self._replica.transport, self._index, made)
+        left = _Leaving.apply(len(made), *made, *entered)  # type: ignore[no-untyped-call]
+        return left if isinstance(output, tuple) else left[0]
 
     def extra_repr(self) -> str:
         return f"on logical device {self._index}"
@@ -66,25 +71,42 @@ class _Entering(torch.autograd.Function):
     """Where a part is: what its input's gradient is, the other processes hear."""
 
     @staticmethod
-    def forward(ctx: Any, replica: Transport, source: int, *inputs: Tensor) -> Any:
-        ctx.replica, ctx.source = replica, source
+    def forward(ctx: Any, replica: Contract, source: int, *inputs: Tensor) -> Any:
+        ctx.replica, ctx.source, ctx.site = replica, source, called_at()
         return tuple(x.view_as(x) for x in inputs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         asked = [g for g, asked in zip(gradients, ctx.needs_input_grad[2:], strict=True) if asked]
-        ctx.replica.broadcast([g.contiguous() for g in asked], ctx.source)
+        _exchange_back(ctx, [g.contiguous() for g in asked])
         return None, None, *gradients
+
+
+class _Leaving(torch.autograd.Function):
+    """Makes the output depend on the input, whatever the part does: others wait for the input's gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *xs: Tensor) -> Any:
+        ctx.count, ctx.entered = count, xs[count:]
+        made = tuple(x.view_as(x) for x in xs[:count])
+        ctx.mark_non_differentiable(*(x for x in made if not x.is_floating_point()))
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return None, *gradients, *(torch.zeros_like(x) for x in ctx.entered)
 
 
 class _There(torch.autograd.Function):
     """Where a part is not: its output comes from where it is, and so does its input's gradient."""
 
     @staticmethod
-    def forward(ctx: Any, replica: Transport, source: int, asks: Tensor, *inputs: Tensor) -> Any:
-        ctx.replica, ctx.source = replica, source
+    def forward(ctx: Any, replica: Contract, source: int, asks: Tensor, *inputs: Tensor) -> Any:
+        ctx.replica, ctx.source, ctx.site = replica, source, called_at()
         ctx.inputs = [(x.shape, x.dtype, x.device) for x in inputs]
-        return _heard(replica, source)
+        made = _heard(replica.transport, source)
+        ctx.mark_non_differentiable(*(x for x in made if not x.is_floating_point()))
+        return made
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
@@ -93,8 +115,16 @@ class _There(torch.autograd.Function):
             torch.empty(shape, dtype=dtype, device=device) if wanted else None
             for (shape, dtype, device), wanted in zip(ctx.inputs, asked, strict=True)
         ]
-        ctx.replica.broadcast([x for x in found if x is not None], ctx.source)
+        _exchange_back(ctx, [x for x in found if x is not None])
         return None, None, None, *found
+
+
+def _exchange_back(ctx: Any, gradients: list[Tensor]) -> None:
+    """Of inputs that ask for them; where none does, nobody comes here to tell, or to be told."""
+    if gradients:
+        ctx.replica.check(f"backward of a part on logical device {ctx.source}", site=ctx.site)
+        with ctx.replica.held():
+            ctx.replica.transport.broadcast(gradients, ctx.source)
 
 
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool, torch.uint8)

@@ -16,15 +16,17 @@ class Inputs:
     that have `state_dict` and `load_state_dict` are asked for that instead.
     """
 
-    def __init__(self, make: Callable[[], Iterable[Any]], saved: dict[str, Any] | None = None) -> None:
+    def __init__(self, make: Callable[[], Iterable[Any]], rank: int, saved: dict[str, Any] | None = None) -> None:
+        # Processes that have seeded nothing draw the same here, and are not to be fed the same.
         self.seed = int(torch.randint(2**31, ()) if saved is None else saved["seed"])
         self.position = 0 if saved is None else saved["position"]
         self._draws = Draws.now()
         with self._own():
-            seed_all(self.seed)
+            seed_all(self.seed + rank * 2**31)
             self._source = make()
             if self._remembers and saved is not None:
                 self._source.load_state_dict(saved["state"])  # type: ignore[attr-defined]  # it remembers
+                Draws.read(saved["draws"]).put()
             self._items: Iterator[Any] = iter(self._source)
             for _ in range(0 if self._remembers else self.position):
                 next(self._items, None)
@@ -38,7 +40,7 @@ class Inputs:
 
     def state_dict(self) -> dict[str, Any]:
         state = self._source.state_dict() if self._remembers else None  # type: ignore[attr-defined]
-        return {"seed": self.seed, "position": self.position, "state": state}
+        return {"seed": self.seed, "position": self.position, "state": state, "draws": self._draws.plain()}
 
     @property
     def _remembers(self) -> bool:

@@ -20,7 +20,7 @@ def rebuilt(nest: Nest, values: Iterator[Any]) -> Nest:
         return None
     if isinstance(nest, dict):
         made = {key: rebuilt(nest[key], values) for key in _ordered(nest)}
-        return type(nest)((key, made[key]) for key in nest)
+        return {key: made[key] for key in nest}
     if isinstance(nest, tuple) and hasattr(nest, "_fields"):
         return type(nest)(*(rebuilt(inner, values) for inner in nest))
     if isinstance(nest, list | tuple):
@@ -40,13 +40,14 @@ def like_numbers(nest: Nest, outcome: Nest) -> Nest:
 
 
 def detached(nest: Any) -> Any:
-    """Without what tensors were computed from; what is not a nest stays as it is."""
+    """Without what tensors were computed from, wherever they are; all else stays as it is."""
     if isinstance(nest, Tensor):
         return nest.detach()
-    try:
-        return rebuilt(nest, (x.detach() if isinstance(x, Tensor) else x for x in _walk(nest)))
-    except TypeError:
-        return nest
+    if isinstance(nest, dict):
+        return {key: detached(inner) for key, inner in nest.items()}
+    if isinstance(nest, tuple) and hasattr(nest, "_fields"):
+        return type(nest)(*map(detached, nest))
+    return type(nest)(map(detached, nest)) if isinstance(nest, list | tuple) else nest
 
 
 def told(nest: Nest) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor
 from .. import payload
 from ..codecs import Identity
 from ..core import Envelope, Message, Peers, Talk
+from ..precision import working
 from ..transports import Post, Transport
 from .contract import Contract, called_at
 from .nests import Nest, leaves, like_numbers, mapped, rebuilt, told
@@ -47,10 +48,13 @@ class Primitives:
 
     def weighted_mean(self, value: Nest, weight: float | Tensor) -> Nest:
         """The mean over all replicas, each with a weight such as its number of examples."""
-        weighted = mapped(lambda x: _as_real(x) * weight, value)
-        counted = _as_real(torch.as_tensor(weight))
+        # Sums of 16-bit numbers, times their weights, may be more than these can tell.
+        types = [_as_real(x).dtype for x in leaves(value)]
+        counted = torch.as_tensor(weight, dtype=torch.float64)
+        weighted = mapped(lambda x: _as_real(x).to(working(_as_real(x).dtype)) * counted.to(x.device), value)
         sums, total = self._together("weighted_mean", (weighted, counted), self._sum, self._sum)
-        return like_numbers(value, mapped(lambda x: x / total.to(x.dtype), sums))
+        means = [(x / total.to(x.device)).to(dtype) for x, dtype in zip(leaves(sums), types, strict=True)]
+        return like_numbers(value, rebuilt(value, iter(means)))
 
     def all_min(self, value: Nest) -> Nest:
         """The least over all replicas, entry by entry; no gradients flow."""
@@ -86,16 +90,18 @@ class Primitives:
 
     def gather_notes(self, note: Any) -> list[Any]:
         """What all replicas have noted, in the order of their ranks: anything that can be written as JSON."""
-        self._contract.check("gather_notes")
         mine = torch.frombuffer(bytearray(json.dumps(note).encode()), dtype=torch.uint8)
-        counts = self._stacked([torch.tensor(mine.numel())])[0].tolist()
-        told = self._joined([mine], counts)[0].split(counts)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self._contract.check("gather_notes")
+        with self._contract.held():
+            counts = self._stacked([torch.tensor(mine.numel())])[0].tolist()
+            told = self._joined([mine], counts)[0].split(counts)  # type: ignore[no-untyped-call]  # torch's is untyped
         return [json.loads(bytes(note.tolist())) for note in told]
 
     def barrier(self) -> None:
         """Wait for all replicas."""
         self._contract.check("barrier")
-        self._stacked([torch.zeros((), dtype=torch.uint8)])
+        with self._contract.held():
+            self._stacked([torch.zeros((), dtype=torch.uint8)])
 
     def map_gather(self, act: Callable[[Item], Nest], items: Sequence[Item]) -> list[Nest]:
         """What a function makes of each item, in order, on every replica; the items are spread over the replicas."""
@@ -105,7 +111,8 @@ class Primitives:
         counts = [len(_share(len(items), r, self.num_replicas)) for r in range(self.num_replicas)]
         stacked = [torch.stack(xs) for xs in zip(*map(leaves, results[: len(mine)]), strict=True)]
         stacked = stacked or [x.new_empty((0, *x.shape)) for x in leaves(results[0])]
-        gathered = self._joined(stacked, counts)
+        with self._contract.held():
+            gathered = self._joined(stacked, counts)
         rows: list[Iterator[Tensor]] = [iter([x[i] for x in gathered]) for i in range(len(items))]
         return [like_numbers(results[0], rebuilt(results[0], row)) for row in rows]
 
@@ -158,11 +165,13 @@ class Primitives:
             def checked_back(gradients: Tensors) -> Tensors:
                 assert back is not None, "else nothing flows"
                 self._contract.check(f"backward of {what}", f"of {told(value)}", site)
-                return back(gradients)
+                with self._contract.held():
+                    return back(gradients)
 
-            made = _Flowing.apply(forth, checked_back, *xs)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            with self._contract.held():
+                made = _Flowing.apply(forth, checked_back, *xs)  # type: ignore[no-untyped-call]  # torch's is untyped
         else:
-            with torch.no_grad():
+            with torch.no_grad(), self._contract.held():
                 made = forth([x.detach() for x in xs])
         outcome = rebuilt(value, iter(made))
         return like_numbers(value, outcome) if numbers else outcome
@@ -192,6 +201,8 @@ class Primitives:
 
     def _joined(self, xs: Tensors, counts: Sequence[int]) -> Tensors:
         """The rows that all replicas have, in the order of their ranks; each has so many."""
+        if not xs:
+            return []
         here = [x.detach().contiguous() for x in xs]
         others = [r for r in range(self.num_replicas) if r != self.rank]
         row = [x.shape[1:].numel() * x.itemsize for x in here]

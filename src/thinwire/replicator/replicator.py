@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from ..attach import attach
 from ..core import Codec, Reducer, Strategy
@@ -17,11 +19,11 @@ from ..handle import Handle
 from ..methods import notation_of, strategy_of
 from ..reducers import servers_apart
 from ..strategies import DataParallel, Neighbours, check_placed
-from ..transports import Meter, PeerLostError, ddp_of, end_processes, seed_all, transport_here
+from ..transports import Collectives, Draws, Meter, ddp_of, end_processes, seed_all, transport_here
 from . import checkpoints, rerun
 from .checkpoints import Kept
 from .context import Context
-from .contract import Contract, ContractError
+from .contract import Contract
 from .inputs import Inputs
 from .nests import detached
 
@@ -62,11 +64,11 @@ class Replicator:
         if devices_per_replica < 1:
             raise ValueError(f"a replica has 1 device or more, not {devices_per_replica!r}")
         here = _device(device)
-        world, began = transport_here(here)
+        world, began = transport_here()
         if began:
             atexit.register(end_processes)
         if world.size == 1 and (replicas or 1) > 1:
-            rerun.as_ranks(replicas or 1)
+            rerun.as_ranks((replicas or 1) * devices_per_replica)
         split = devices_per_replica if world.size > 1 else 1  # a process that is alone has all devices
         if world.size % split or (replicas is not None and world.size != replicas * split):
             wanted = f"{replicas} replicas" if replicas is not None else "replicas"
@@ -76,9 +78,11 @@ class Replicator:
         rank, size = world.rank, world.size
         across = world if split == 1 else world.among(tuple(range(rank % split, size, split)))
         within = None if split == 1 else world.among(tuple(range(rank - rank % split, rank - rank % split + split)))
-        self._world, self._across = world, across
+        self._world, self._across, self._within = world, across, within
         self._contract = Contract(across, checked)
-        self.context = Context(world, across, within, self._contract, here, devices_per_replica)
+        self._inner = None if within is None else Contract(within, checked)
+        self.context = Context(world, across, self._inner, self._contract, here, devices_per_replica)
+        self._hooks: list[RemovableHandle] = []
         self.handles: list[Handle] = []  # of what is wrapped, in that order
         self.step = 0  # how many steps have been made
         self._kept: dict[str, Kept] = {}
@@ -115,20 +119,24 @@ class Replicator:
         gradients say it during `backward()`, where replicas are processes: there the model is wrapped in torch's DDP,
         which wants one forward for each backward, and every parameter used. `settings` are those of `attach`.
         """
+        self._contract.check("wrap()", self.method)
         wrapped: nn.Module = model
+        strategy = self.strategy
         if self.num_replicas == 1 and self._cannot_be_alone():
             warnings.warn(f"{self.method} has no effect: there is but one replica", stacklevel=2)
-        elif overlap and self._averages_gradients and (ddp := ddp_of(model, self._across)) is not None:
-            ddp.register_forward_pre_hook(lambda module, _: self._before_forward(module))
-            self.handles.append(attach(ddp, self.strategy, **settings))
+            strategy = strategy_of("dense")
+        if overlap and self._averages_gradients and (ddp := ddp_of(model, self._across)) is not None:
+            handle = attach(ddp, strategy, **settings)
+            self._hooks.append(ddp.register_forward_pre_hook(lambda module, _: self._before_forward(module)))
             wrapped = ddp
         else:
-            if not isinstance(self.strategy, Neighbours):  # who speaks with neighbours only does not wait for all
-                optimizer.register_step_pre_hook(lambda *_: self._contract.check("optimizer.step()"))
+            if not isinstance(strategy, Neighbours):  # who speaks with neighbours only does not wait for all
+                check = optimizer.register_step_pre_hook(lambda *_: self._contract.check("optimizer.step()"))
+                self._hooks.append(check)
             said = {"all_used": True} if overlap and self._averages_gradients else {}
-            self.handles.append(
-                attach(model, self.strategy, optimizer=optimizer, group=self._across, **(said | settings))
-            )
+            handle = attach(model, strategy, optimizer=optimizer, group=self._across, **(said | settings))
+        handle.before_asking(lambda: self._contract.check("what all replicas are asked for"))
+        self.handles.append(handle)
         number = sum(name.startswith("model") for name in self._kept)
         kept: dict[str, Kept] = {f"model {number}": model, f"optimizer {number}": optimizer}
         self.keep(**kept)
@@ -139,7 +147,10 @@ class Replicator:
         for handle in self.handles:
             handle.detach()
         self.handles.clear()
-        for transport in {id(t): t for t in (self._world, self._across)}.values():
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        for transport in {id(t): t for t in (self._world, self._across, self._within) if t is not None}.values():
             transport.close()
 
     def keep(self, **what: Kept) -> None:
@@ -180,38 +191,62 @@ class Replicator:
         if every is not None and (checkpoint is None or every < 1):
             raise ValueError(f"every={every!r} takes a folder (checkpoint=...), and is 1 or more")
         folder = None if checkpoint is None else Path(checkpoint)
+        began = self.step
         try:
+            told = "until inputs end" if steps is None else f"of {steps} steps"
+            self._contract.check("run()", f"{told}, saved every {every} steps" if folder is not None else told)
             saved = None if folder is None else self._go_on(folder)
-            inputs = Inputs(lambda: input_fn(self.context), saved)
-            while steps is None or self.step < steps:
+            began = began if saved is None else saved["began"]
+            inputs = Inputs(lambda: input_fn(self.context), self.rank, saved)
+            while steps is None or self.step - began < steps:
                 try:
                     batch = inputs.next()
                 except StopIteration:
                     break
                 outcome = detached(step_fn(self.context, batch))
                 self.step += 1
-                if folder is not None and every and self.step % every == 0 and self.step != steps:
-                    self._save(folder, inputs)
+                if folder is not None and every and self.step % every == 0 and self.step - began != steps:
+                    self._save(folder, inputs, began)
                 yield outcome
-            self._contract.check("the end of run()", f"after {self.step} steps")
+            if all(len(handle.ranks) == self.num_replicas for handle in self.handles):  # and none was gone on without
+                self._contract.check("the end of run()", f"after {self.step - began} steps")
             if folder is not None:
-                self._save(folder, inputs)
-        except (ContractError, PeerLostError, GeneratorExit):
+                self._save(folder, inputs, began)
+        except GeneratorExit:
             raise
         except BaseException as error:
-            self._contract.leave(error)
+            self._leave(error)
             raise
 
-    def _save(self, folder: Path, inputs: Inputs) -> None:
+    def _leave(self, problem: BaseException) -> None:
+        """Tell those who wait for this replica, whatever for, that it has stopped, and why."""
+        contracts = [self._contract, *([] if self._inner is None else [self._inner])]
+        ways: list[Callable[[BaseException], None]] = [contract.leave for contract in contracts]
+        ways += [handle.leave for handle in self.handles]
+        if not isinstance(self._world, Collectives):
+            for leave in ways:
+                leave(problem)
+            return
+        # At once: each waits until the others have heard, and they hear of one after the other.
+        threads = [threading.Thread(target=leave, args=(problem,), daemon=True) for leave in ways]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _save(self, folder: Path, inputs: Inputs, began: int) -> None:
         state = {
             "ranks": self._world.size,
             "method": self.method,
-            "inputs": inputs.state_dict(),
-            "draws": checkpoints.drawn(),
+            "inputs": inputs.state_dict() | {"began": began},
+            "draws": Draws.now().plain(),
+            "meter": [self.meter.as_dict(prefix=""), self.meter.itemised()],
             "kept": {name: checkpoints.saved(kept) for name, kept in self._kept.items()},
             "handles": [handle.state_dict() for handle in self.handles],
         }
         checkpoints.save(folder, self._world.rank, self.step, state)
+        self.context.barrier()  # all have written theirs
+        checkpoints.let_go(folder, self._world.rank)
 
     def _go_on(self, folder: Path) -> dict[str, Any] | None:
         """Take up what is in a folder, if anything is; returns where the inputs were."""
@@ -229,7 +264,8 @@ class Replicator:
             checkpoints.load_into(kept, state["kept"][name])
         for handle, saved in zip(self.handles, state["handles"], strict=True):
             handle.load_state_dict(saved)
-        checkpoints.draw_on(state["draws"])
+        Draws.read(state["draws"]).put()
+        self.meter.load(*state["meter"])
         self.step = step
         inputs: dict[str, Any] = state["inputs"]
         return inputs
@@ -256,4 +292,4 @@ def _device(device: torch.device | str | None) -> torch.device:
         return torch.device(device)
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())

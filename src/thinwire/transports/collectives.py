@@ -42,6 +42,7 @@ class Collectives(Transport):
         device: torch.device | None = None,
         patience: float | None = None,
         ranks: tuple[int, ...] | None = None,  # of the group's, if not all
+        backend: str | None = None,  # if not the group's
     ) -> None:
         if not dist.is_initialized():
             raise RuntimeError(
@@ -49,6 +50,8 @@ class Collectives(Transport):
                 "torch.distributed.init_process_group() first"
             )
         self._kind = _kind(group, patience, ranks)
+        if backend is not None:
+            self._kind = self._kind[0], backend, self._kind[2]
         if patience is not None:
             dist.barrier(group)  # ranks may begin further apart than the time in which they will have to answer
         self.device = device or torch.device("cpu")  # where messages are sent from and received to
@@ -121,10 +124,10 @@ class Collectives(Transport):
             dist.broadcast(tensor.detach(), group=self.group, group_src=source)
 
     def another(self, device: torch.device | None = None, patience: float | None = None) -> "Collectives":
-        return Collectives(self.group, device or self.device, patience)
+        return Collectives(self.group, device or self.device, patience, backend=_backend_for(device or self.device))
 
     def among(self, ranks: tuple[int, ...]) -> "Collectives":
-        return Collectives(self.group, self.device, ranks=ranks)
+        return Collectives(self.group, self.device, ranks=ranks, backend=_backend_for(self.device))
 
     def queue(self) -> Queue:
         return Worker()
@@ -194,6 +197,11 @@ def _kind(group: dist.ProcessGroup | None, patience: float | None, ranks: tuple[
     waits = _timeout(group) if patience is None else timedelta(seconds=patience)
     there = dist.get_process_group_ranks(group)
     return tuple(there if ranks is None else [there[r] for r in ranks]), dist.get_backend(group), waits
+
+
+def _backend_for(device: torch.device) -> str:
+    """What carries tensors that are there."""
+    return "nccl" if device.type == "cuda" and dist.is_nccl_available() else "gloo"
 
 
 def _timeout(group: dist.ProcessGroup | None) -> timedelta | None:

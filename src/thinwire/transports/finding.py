@@ -17,17 +17,19 @@ def transport_in(group: Any = None, device: torch.device | None = None, patience
     return beside.another(device, patience) if isinstance(beside, Transport) else Collectives(group, device, patience)
 
 
-def transport_here(device: torch.device | None = None) -> tuple[Transport, bool]:
-    """One to all ranks that this one was launched with, and whether torch.distributed was started for it.
+def transport_here() -> tuple[Transport, bool]:
+    """One to all ranks that this one was launched with, on CPUs, and whether torch.distributed was started for it.
 
     They are threads of a `World`, or processes that torchrun has started, or there is no other.
     """
-    if here() is not None or dist.is_initialized():
-        return transport_in(device=device), False
+    if here() is not None:
+        return transport_in(), False
+    if dist.is_initialized():
+        return Collectives(backend="gloo"), False
     if not dist.is_torchelastic_launched() and not {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys():
         return Local(World(1), 0), False
-    dist.init_process_group("nccl" if device is not None and device.type == "cuda" else "gloo")
-    return Collectives(device=device), True
+    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    return Collectives(backend="gloo"), True
 
 
 def end_processes() -> None:

@@ -51,6 +51,7 @@ class World:
         self._letters: defaultdict[tuple[Channel, int, int], deque[Tensor]] = defaultdict(deque)
         self._awaits: dict[int, tuple[Channel, list[int]]] = {}  # ranks that wait, and for whom
         self._stopped: dict[int, str] = {}  # why, by rank
+        self._left: dict[tuple[Channel, int], str] = {}  # why somebody says nothing more on a channel
         self._interrupted = False
         self._vain = ""  # why nobody can go on
 
@@ -59,6 +60,9 @@ class World:
 
         If it raises, those who wait for that rank do so too, and the first error is raised here.
         """
+        for left in (self._letters, self._awaits, self._stopped, self._left, self.doing):
+            left.clear()  # by an earlier run
+        self._interrupted, self._vain = False, ""
         results: dict[int, Result] = {}
         errors: dict[int, BaseException] = {}  # in the order in which ranks stopped
 
@@ -67,7 +71,9 @@ class World:
             token = _here.set(Local(self, rank))
             why = "it has come to its end"
             try:
-                results[rank] = act()
+                # Backward is done by this thread: one that ranks share would wait for one of them, and none go on.
+                with torch.autograd.set_multithreading_enabled(False):
+                    results[rank] = act()
             except BaseException as error:  # whatever it is, the others have to know
                 errors[rank] = error
                 why = f"{type(error).__name__}: {error}".rstrip(": ")
@@ -112,10 +118,10 @@ class World:
                 )
         return heard
 
-    def stop(self, rank: int, why: str) -> None:
-        """Those who wait for this rank wait in vain."""
+    def leave(self, channel: Channel, rank: int, why: str) -> None:
+        """Those who wait for this rank on a channel wait in vain."""
         with self._changed:
-            self._stopped.setdefault(rank, why)
+            self._left.setdefault((channel, rank), why)
             self._changed.notify_all()
 
     def _begin(self, rank: int) -> None:
@@ -145,8 +151,8 @@ class World:
             self._changed.notify_all()
 
     def _end(self, rank: int, why: str) -> None:
-        self.stop(rank, why)
         with self._changed:
+            self._stopped[rank] = why
             self._running.discard(rank)
             self._changed.notify_all()
 
@@ -175,9 +181,10 @@ class World:
             return INTERRUPTED
         channel, others = self._awaits[rank]
         missing = [other for other in others if not self._letters[channel, other, rank]]
-        stopped = {other: self._stopped[other] for other in missing if other in self._stopped}
+        whys = {r: self._left.get((channel, r)) or self._stopped.get(r) for r in missing}
+        stopped = [f"rank {channel[0].index(r)} has stopped: {why}" for r, why in whys.items() if why]
         if stopped:
-            return "; ".join(f"rank {other} has stopped: {why}" for other, why in stopped.items())
+            return "; ".join(stopped)
         if len(self._awaits.keys() | self._stopped.keys()) == self.size and not any(map(self._is_ready, self._awaits)):
             doing = "".join(f"; rank {r} in {self.doing[r]}" for r in sorted(self._awaits) if r in self.doing)
             self._vain = self._vain or f"rank {rank} waits for rank {missing[0]}, which waits for others{doing}"
@@ -211,6 +218,12 @@ class Local(Transport):
         return self._ranks
 
     def deliver(self, post: Post) -> dict[int, Tensor]:
+        caller = here()
+        if caller is not None and caller.world is self.world and caller._me != self._me:
+            raise RuntimeError(
+                f"rank {caller._me} speaks as rank {self._me}: ranks in one process share what modules hold, so make "
+                "what speaks (a Replicator, a handle) in the script itself, and not in a module that it imports"
+            )
         # Copies, as a wire makes them: who has spoken may go on, and change what it said in place.
         copies = {id(said): said.clone() for said in post.outgoing.values()}
         outgoing = {self._ranks[r]: copies[id(said)] for r, said in post.outgoing.items()}
@@ -243,7 +256,7 @@ class Local(Transport):
         self.world.doing[self._me] = doing
 
     def leave(self, why: str) -> None:
-        self.world.stop(self._me, why)
+        self.world.leave(self._channel, self._me, why)
 
     def close(self) -> None:
         pass
