@@ -1,0 +1,101 @@
+"""Train a small CNN to read handwritten digits: the script knows one replica, the command says how many there are.
+
+    python examples/classifier.py                                        # one
+    python examples/classifier.py --replicas 4                           # four, taking turns in this process
+    thinwire run examples/classifier.py --ranks 4                        # four processes
+    thinwire run examples/classifier.py --ranks 4 --transport simulated  # four in one process, again
+    thinwire run examples/classifier.py --ranks 4 --method adacomp       # saying less to each other
+    thinwire run examples/classifier.py --ranks 4 -- --checkpoint runs/digits
+
+The three ways to have four replicas end with the same digest: the same model to the last bit. The last command, stopped
+and given again, goes on where it was.
+"""
+
+import argparse
+from collections.abc import Iterator
+from hashlib import sha256
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import thinwire
+from thinwire import Context
+from thinwire.lab.datasets import digits
+from thinwire.lab.datasets.images import Images
+
+BATCH = 120  # over all replicas
+
+Batch = tuple[Tensor, Tensor]
+
+
+def cnn() -> nn.Module:
+    return nn.Sequential(
+        *(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()),
+        *(nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(32 * 4 * 4, 10)),
+    )
+
+
+def digest(model: nn.Module) -> str:
+    """A fingerprint of all parameters: it is another if a single bit is."""
+    return sha256(b"".join(p.detach().cpu().numpy().tobytes() for p in model.parameters())).hexdigest()[:12]
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=200)
+parser.add_argument("--replicas", type=int, help="by default, as many as were launched")
+parser.add_argument("--checkpoint", metavar="DIR", help="save everything here every 10 steps, and go on from it")
+args = parser.parse_args()
+
+repl = thinwire.Replicator("dense", replicas=args.replicas, seed=1)
+model = cnn().to(repl.context.device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+model, optimizer = repl.wrap(model, optimizer)  # from here on, all replicas have the first one's weights
+handle = repl.handles[0]  # of what was wrapped
+training, test = digits.load()
+
+
+def share(ctx: Context, examples: Images) -> Batch:
+    """Every replica has images of its own: the first one 0, 4, 8 and so on if there are four."""
+    images, labels = examples.batch(torch.arange(ctx.rank, len(examples), ctx.num_replicas), None)
+    return images.to(ctx.device), labels.to(ctx.device)
+
+
+def input_fn(ctx: Context) -> Iterator[Batch]:
+    """Batches of this replica's images, in another order each time; random numbers are each replica's own."""
+    images, labels = share(ctx, training)
+    size = ctx.per_replica_batch_size(BATCH)
+    while True:
+        for chosen in torch.randperm(len(labels)).split(size):
+            if len(chosen) == size:
+                yield images[chosen], labels[chosen]
+
+
+def step_fn(ctx: Context, batch: Batch) -> Tensor:
+    """One step of one replica; the method speaks as the optimizer steps."""
+    images, labels = batch
+    loss = F.cross_entropy(model(images), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    handle.loss(loss)  # methods that follow the best replica ask for it
+    optimizer.step()
+    return ctx.all_mean(loss)
+
+
+@torch.no_grad()
+def accuracy(ctx: Context, judged: nn.Module) -> float:
+    """Over all test images: shares may differ by an image, so each counts by its size."""
+    images, labels = share(ctx, test)
+    correct = (judged.eval()(images).argmax(1) == labels).double().mean()
+    return float(ctx.weighted_mean(correct, weight=len(labels)))
+
+
+every = 10 if args.checkpoint else None
+losses = repl.run(step_fn, input_fn, args.steps, checkpoint=args.checkpoint, every=every)
+mean = handle.average()  # batch norms have seen different images, and with some methods all parameters differ
+found = accuracy(repl.context, mean)
+if repl.rank == 0:
+    course = f"loss {losses[0]:.3f} to {losses[-1]:.3f}" if losses else "nothing left to do"
+    said = f"payload {handle.meter.payload_bytes:,} bytes, link {handle.meter.link_bytes:,} bytes"
+    print(f"{repl.method}, replicas {repl.num_replicas}: {course}, accuracy {found:.4f}, {said}, digest {digest(mean)}")
