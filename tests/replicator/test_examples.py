@@ -53,26 +53,27 @@ def digests(text: str) -> list[str]:
     return re.findall(r"digest (\w{12})", text)
 
 
-class TestClassifier:
-    @pytest.fixture(scope="class")
-    def texts(self) -> list[str]:
-        """Of one replica, and of four in one process, in processes and in simulated ones: run side by side."""
-        steps = ("--steps", "20")
-        return printed(
-            launched("classifier.py", arguments=steps),
-            alone("classifier.py", "--steps", "60"),
-            alone("classifier.py", "--replicas", "4", *steps),
-            launched("classifier.py", *SIMULATED, arguments=steps),
-        )
+@pytest.fixture(scope="module")
+def classifiers() -> list[str]:
+    """Of one replica, and of four in one process, in processes and in simulated ones: run side by side."""
+    steps = ("--steps", "20")
+    return printed(
+        launched("classifier.py", arguments=steps),
+        alone("classifier.py", "--steps", "60"),
+        alone("classifier.py", "--replicas", "4", *steps),
+        launched("classifier.py", *SIMULATED, arguments=steps),
+    )
 
-    def test_it_learns_to_read(self, texts):
-        _, one, *_ = texts
+
+class TestClassifier:
+    def test_it_learns_to_read(self, classifiers):
+        _, one, *_ = classifiers
         assert "replicas 1" in one
         assert number("accuracy", one) > 0.9  # a guess is right in a tenth of the cases
         assert number("to", one) < number("loss", one) / 10
 
-    def test_four_replicas_are_the_same_to_the_bit_however_they_are_run(self, texts):
-        processes, _, in_one, simulated = texts
+    def test_four_replicas_are_the_same_to_the_bit_however_they_are_run(self, classifiers):
+        processes, _, in_one, simulated = classifiers
         assert processes == in_one == simulated  # the digest, the accuracy and the bytes
         assert "replicas 4" in processes
         assert number("accuracy", processes) > 0.7
