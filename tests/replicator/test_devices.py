@@ -181,3 +181,27 @@ def test_parts_that_do_not_belong_together_are_not_averaged():
         assert told.startswith(
             f"first.0.weight is split over ranks {[0, 1] if rank < 2 else [2, 3]}, which have different"
         )
+
+
+def held_in_full(method: str) -> list[float]:
+    torch.set_num_threads(1)
+    replicator = Replicator(method, devices_per_replica=2)
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3), nn.LayerNorm(3))
+    parallelize_module(layers, replicator.context.mesh, {"1": ColwiseParallel(), "3": RowwiseParallel()})
+    optimizer = torch.optim.SGD(layers.parameters(), lr=0.1)
+    replicator.wrap(layers, optimizer)
+
+    def step(context: thinwire.Context, batch: tuple[Tensor, Tensor]) -> None:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(layers(batch[0]), batch[1]).backward()
+        optimizer.step()
+
+    replicator.run(step, batches, 3)
+    return [x for i in (0, 4) for p in layers[i].parameters() for x in p.tolist()]
+
+
+@pytest.mark.parametrize("method", ["natural", "Feedback(TopK(0.3))", "Average(Quantize(4, stochastic=True))"])
+def test_what_both_devices_hold_stays_the_same_on_both(method):
+    first, *others = run(held_in_full, method, ranks=4)
+    assert all(other == first for other in others)

@@ -47,14 +47,19 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
     def clock(rank: int, meter: thinwire.Meter) -> OwnClock:
         return OwnClock(meter, lambda: world.talked[rank], factor_of(plan.straggler, rank, plan.ranks))
 
+    def loosen(trainer: Trainer) -> None:
+        """Ranks need not take turns if their model draws nothing, and they have drawn what they begin with."""
+        context = trainer.context
+        context.barrier()
+        if context.rank == 0 and not trainer.draws:
+            world.loosen(max(1, machine.cores() // plan.threads))
+        context.barrier()
+
     def one_rank() -> Run | None:
         torch.set_num_threads(plan.threads)
-        trainer = Trainer(plan, task, tell, clock, folder)
-        draws = trainer.context.rank or trainer.warm_up()
-        trainer.context.barrier()  # all have drawn what they begin with
-        if not draws:
-            world.loosen(max(1, machine.cores() // plan.threads))
-        trainer.context.barrier()
+        trainer = Trainer(plan, task, tell, clock, folder, after_first=lambda: loosen(trainer))
+        if trainer.context.rank == 0:
+            trainer.warm_up()
         return trainer.train(warned)
 
     with _as_planned(plan.threads), told_warnings() as warned:

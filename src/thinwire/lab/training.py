@@ -19,6 +19,7 @@ from thinwire.lab.record import Clock, Record, links_of
 from thinwire.lab.runs import Run
 
 TELL_EVERY = 0.25  # seconds
+CODING = ("encode_seconds", "decode_seconds")
 Tell = Callable[..., None]
 MakeClock = Callable[[int, thinwire.Meter], Clock]  # of a rank, with what it has said
 
@@ -30,7 +31,15 @@ class AttachError(ValueError):
 class Trainer:
     """Trains a replica by a plan; replica 0 tells how it goes."""
 
-    def __init__(self, plan: Plan, task: Task, tell: Tell, clock: MakeClock, folder: Path | None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        task: Task,
+        tell: Tell,
+        clock: MakeClock,
+        folder: Path | None,
+        after_first: Callable[[], None] = lambda: None,  # step, on all replicas
+    ) -> None:
         self.plan, self.task, self.tell = plan, task, tell
         # Only what a method says goes over the link: plans have been compared before.
         self.replicator = thinwire.Replicator(plan.method, checked=False, device="cpu")
@@ -40,11 +49,12 @@ class Trainer:
         self.alike, self.serving = isinstance(strategy, thinwire.DataParallel), thinwire.servers_apart(strategy)
         self.first = next(r for r in range(plan.ranks) if r not in self.serving)  # whose residuals are told
         self.record = Record(plan, task)
-        self.make_clock, self.folder = clock, folder
+        self.draws = False
+        self.make_clock, self.folder, self.after_first = clock, folder, after_first
 
-    def warm_up(self) -> bool:
-        """Meet the costs of the first steps; returns whether the model draws random numbers."""
-        return self.learner.warm_up(self.plan.method)
+    def warm_up(self) -> None:
+        """Meet the costs of the first steps, and see whether the model draws random numbers."""
+        self.draws = self.learner.warm_up(self.plan.method)
 
     def train(self, warned: list[str]) -> Run | None:
         """All steps; the run, on replica 0."""
@@ -69,8 +79,9 @@ class Trainer:
 
         agreed_in_step = self.alike and model is learner.model  # and not in backward, as under DDP
         learner.adjust(weigh if agreed_in_step else None)
-        clock.go_on()
-        for step in range(1, self.task.steps + 1):
+
+        def step_fn(context: thinwire.Context, step: int) -> None:
+            nonlocal told
             clock.wait()
             handle.rate(learner.rate)
             with capture.at(step):
@@ -96,6 +107,13 @@ class Trainer:
                     payload_bytes=handle.meter.payload_bytes,
                     seconds=clock.read(),
                 )
+
+        clock.go_on()
+        for _ in self.replicator.iterate(step_fn, lambda _: range(1, self.task.steps + 1)):
+            if self.replicator.step == 1:
+                clock.stop()
+                self.after_first()
+                clock.go_on()
         compute = clock.computed()
         carried = aside.carried(wire) if wire else None
         meter = handle.meter.as_dict(prefix="") | ({"exchange_seconds": 0.0} if clock.own else {})
@@ -144,7 +162,7 @@ class Trainer:
         return record.run(
             method=method,
             losses=losses / self.task.trainers,
-            meter=busiest["meter"],
+            meter=busiest["meter"] | ({name: trainer["meter"][name] for name in CODING} if own else {}),
             total=max(counted["total"] for counted in everyone),
             compute=trainer["compute"],
             wire=busiest["wire"],

@@ -33,8 +33,11 @@ class Inputs:
 
     def next(self) -> Any:
         """StopIteration if there are no more."""
-        with self._own():
+        if isinstance(self._source, range | list | tuple):  # which draw nothing
             item = next(self._items)
+        else:
+            with self._own():
+                item = next(self._items)
         self.position += 1
         return item
 

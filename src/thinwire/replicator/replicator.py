@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -29,6 +29,7 @@ from .nests import detached
 
 Step = Callable[[Context, Any], Any]
 Input = Callable[[Context], Iterable[Any]]
+Stepping = TypeVar("Stepping", bound=Optimizer)
 
 
 class Replicator:
@@ -111,8 +112,8 @@ class Replicator:
         return self._across.meter
 
     def wrap(
-        self, model: nn.Module, optimizer: Optimizer, *, overlap: bool = False, **settings: Any
-    ) -> tuple[nn.Module, Optimizer]:
+        self, model: nn.Module, optimizer: Stepping, *, overlap: bool = False, **settings: Any
+    ) -> tuple[nn.Module, Stepping]:
         """The model and its optimizer, kept in step with the other replicas by the method.
 
         What there is to say is said as `optimizer.step()` begins or ends. With `overlap`, methods that average

@@ -62,12 +62,19 @@ def units_of(replica: Replica, reducer: Codec | Reducer, fuse_below: int) -> tup
         suited = as_reducer(reducer).suited(parameter)
         joint = suited.joined((p.numel(),)) is not None
         alone = not joint and (suited.shaped or p.numel() >= fuse_below)
-        groups[suited, p.dtype, p.device, name if alone else None].append(name)
+        groups[suited, p.dtype, p.device, name if alone else None, _is_part(replica.wholes.get(name))].append(name)
     units = []
-    for seed, ((suited, *_), names) in enumerate(groups.items()):
+    # What all ranks of a replica have in full comes first, and by itself: what is said of it must not depend on what
+    # each of them has a part of.
+    for seed, ((suited, *_), names) in enumerate(sorted(groups.items(), key=lambda group: group[0][-1])):
         sizes = tuple(replica.parameters[name].numel() for name in names)
         units.append(Unit(tuple(names), suited.joined(sizes) or suited, seed))
     return tuple(units)
+
+
+def _is_part(whole: Any) -> bool:
+    """Whether the ranks of a replica have different parts of a parameter."""
+    return whole is not None and any(place.is_shard() for place in whole.placements)
 
 
 def check_fuse_below(name: str, fuse_below: int) -> None:
