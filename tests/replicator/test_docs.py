@@ -21,10 +21,10 @@ def sides(name: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("name", ["plain", "accelerate"])
-def test_what_it_becomes_runs_as_four_replicas(name, tmp_path):
+def test_what_it_becomes_runs_as_two_replicas(name, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(sides(name)[1] + "\nassert losses[-1] < losses[0]\n")
-    thinwire.run_script(script, 4)
+    thinwire.run_script(script, 2)
 
 
 def test_what_it_was_runs_alone(tmp_path):

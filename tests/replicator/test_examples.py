@@ -55,13 +55,12 @@ def digests(text: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def classifiers() -> list[str]:
-    """Of one replica, and of four in one process, in processes and in simulated ones: run side by side."""
+    """Of one replica, and of four in processes and in one: run side by side."""
     steps = ("--steps", "20")
     return printed(
         launched("classifier.py", arguments=steps),
         alone("classifier.py", "--steps", "60"),
         alone("classifier.py", "--replicas", "4", *steps),
-        launched("classifier.py", *SIMULATED, arguments=steps),
     )
 
 
@@ -73,8 +72,8 @@ class TestClassifier:
         assert number("to", one) < number("loss", one) / 10
 
     def test_four_replicas_are_the_same_to_the_bit_however_they_are_run(self, classifiers):
-        processes, _, in_one, simulated = classifiers
-        assert processes == in_one == simulated  # the digest, the accuracy and the bytes
+        processes, _, in_one = classifiers
+        assert processes == in_one  # the digest, the accuracy and the bytes
         assert "replicas 4" in processes
         assert number("accuracy", processes) > 0.7
         assert number("link", processes) == pytest.approx(1.5 * number("payload", processes), rel=0.01)  # an all-reduce
@@ -111,8 +110,8 @@ class TestGAN:
 class TestSplitLanguageModel:
     WHOLE = 205_845  # parameters
 
-    def test_no_process_has_all_of_it(self):
-        (text,) = printed(launched("split_language_model.py", arguments=("--steps", "15")))
+    def test_no_rank_has_all_of_it(self):
+        (text,) = printed(launched("split_language_model.py", *SIMULATED, arguments=("--steps", "15")))
         text = "\n".join(sorted(text.splitlines()))
         places = [f"replica {replica}, device {device}" for replica in range(2) for device in range(2)]
         assert re.findall(r"^[^:]+", text, re.MULTILINE) == places

@@ -192,8 +192,7 @@ def in_this_process(method: str) -> list:
 
 
 WAYS = [
-    *("dense", "adacomp", "powersgd", "server:topk", "powergossip", "osgp", "Leader(every=3)"),
-    "LocalSteps(TopK(0.1), every=2)",
+    *("dense", "adacomp", "server:topk", "powergossip", "osgp"),
     "Nested(Identity(), LocalSteps(TopK(0.1), every=2), groups=GroupsOf(2))",
 ]
 
