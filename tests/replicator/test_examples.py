@@ -78,20 +78,6 @@ class TestClassifier:
         assert number("accuracy", processes) > 0.7
         assert number("link", processes) == pytest.approx(1.5 * number("payload", processes), rel=0.01)  # an all-reduce
 
-    def test_resumed_it_is_what_it_would_have_been(self, tmp_path):
-        adacomp = (*SIMULATED, "--method", "adacomp")  # which remembers on each replica what it has not said
-        command = launched("classifier.py", *adacomp, arguments=("--steps", "20", "--checkpoint", str(tmp_path)))
-        (whole,) = printed(command)
-        last = sorted(tmp_path.glob("*-step-20.pt"))
-        assert len(last) == 4
-        for path in last:  # as if it had been killed before
-            path.unlink()
-        (resumed,) = printed(command)
-        assert number("loss", resumed) < number("loss", whole) / 2  # it did not begin anew
-        for name in ("to", "accuracy", "payload", "link"):
-            assert number(name, resumed) == number(name, whole)
-        assert digests(resumed) == digests(whole)
-
 
 class TestGAN:
     def test_it_finds_the_clusters_and_says_what_two_models_have_to(self):
