@@ -97,9 +97,9 @@ def test_parts_placed_by_hand_train_as_the_whole_does(ranks):
 
 
 def test_any_method_speaks_about_the_parts():
-    found = run(trained, by_plan, "Feedback(TopK(0.2))", 2, None, 40, ranks=4)
+    found = run(trained, by_plan, "Feedback(TopK(0.2))", 2, None, 100, ranks=4)
     assert [parts for _, parts, _ in found[:2]] == [parts for _, parts, _ in found[2:]], "replicas are alike"
-    assert all(sum(losses[-10:]) < 0.75 * sum(losses[:10]) for losses, *_ in found)
+    assert all(sum(losses[-10:]) < sum(losses[:10]) / 2 for losses, *_ in found)
 
 
 def test_tensor_parallel_plans_train_as_the_whole_does():
