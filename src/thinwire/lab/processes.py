@@ -17,9 +17,8 @@ from thinwire.lab.plan import Plan
 from thinwire.lab.rank import TOLD
 
 Hear = Callable[[dict[str, Any]], None]
-LOST = re.compile(
-    "PeerLostError|closed by peer|reset by peer|Timed out|timed out|Broken pipe"
-)  # what gloo says of a dead peer
+# What is said of a peer that has died, or stopped.
+LOST = re.compile("PeerLostError|ContractError|closed by peer|reset by peer|Timed out|timed out|Broken pipe")
 GRACE = 10  # seconds to end in when asked to
 
 

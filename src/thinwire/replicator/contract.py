@@ -39,11 +39,12 @@ class Contract:
         if self._broken is not None:
             raise RuntimeError("the replicas are out of step since an earlier error; restart") from self._broken
         self.calls += 1
-        self.transport.note(said := f"{what} at {site or called_at()}")
+        site = site or called_at()
+        self.transport.note(_at(what, site))
         if not self.checked or self.transport.size == 1:
             return
         with self.held():
-            self._compare(said, f"{what} {detail}")
+            self._compare(what, detail, site)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -62,25 +63,24 @@ class Contract:
         """Stop for this reason, and let those know who wait for this replica."""
         if self._broken is None:
             self._broken = problem
-            self.transport.leave(f"{f'{type(problem).__name__}: {problem}'.rstrip(': ')} at {raised_at(problem)}")
+            self.transport.leave(_at(f"{type(problem).__name__}: {problem}".rstrip(": "), raised_at(problem)))
 
-    def _compare(self, said: str, meant: str) -> None:
-        transport = self.transport
+    def _compare(self, what: str, detail: str, site: str) -> None:
+        transport, meant = self.transport, f"{what} {detail}"
         digest = sha256(f"{self.calls} {meant}".encode()).digest()[:DIGEST]
-        text = said.encode()[: HEADER - DIGEST].ljust(HEADER - DIGEST)
+        text = _at(what, site).encode()[: HEADER - DIGEST].ljust(HEADER - DIGEST)
         mine = torch.frombuffer(bytearray(digest + text), dtype=torch.uint8).to(transport.device)
         others = [r for r in range(transport.size) if r != transport.rank]
         heard = transport.counted(Post(dict.fromkeys(others, mine), dict.fromkeys(others, HEADER), {}))
         headers = {r: bytes(header.tolist()) for r, header in heard.items()} | {transport.rank: digest + text}
         if any(header[:DIGEST] != digest for header in headers.values()):
-            raise ContractError(self._told(said, meant))
+            raise ContractError(self._told(_at(meant, site)))
         for r, header in headers.items():
             self._last[r] = header[DIGEST:].decode(errors="ignore").strip()
 
-    def _told(self, said: str, meant: str) -> str:
+    def _told(self, mine: str) -> str:
         """Who does what, as all replicas tell it: all of them see that they differ, so all of them ask."""
-        where = said.rpartition(" at ")[2]
-        whole = [told.decode().strip() for told in self.transport.gather(f"{meant} at {where}".encode())]
+        whole = [told.decode().strip() for told in self.transport.gather(mine.encode())]
         groups: defaultdict[str, list[int]] = defaultdict(list)
         for rank, text in enumerate(whole):
             groups[text].append(rank)
@@ -96,29 +96,34 @@ class Contract:
         return str(error)
 
     def _lose(self, why: str) -> None:
-        before = [f" (replica {r}'s last call was {text})" for r, text in enumerate(self._last) if f"rank {r} " in why]
+        last = [(r, text) for r, text in enumerate(self._last) if text and f"rank {r} " in why]
+        before = [f" (replica {r}'s last call was {text})" for r, text in last]
         problem = f"{why}{''.join(before[:1])}, while replica {self.transport.rank} calls {self.transport.doing}"
         self._broken = ContractError(problem)
         raise self._broken from None
 
 
 def called_at() -> str:
-    """The line of the user's code that is being run."""
+    """The line of the user's code that is being run; nothing if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not _is_users(frame.f_code.co_filename):
         frame = frame.f_back
-    return "its end" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def raised_at(error: BaseException) -> str:
-    """The line of the user's code that an error came from."""
+    """The line of the user's code that an error came from; nothing if it came from none."""
     lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     users = [f"{Path(name).name}:{line}" for name, line in lines if _is_users(name)]
-    return users[-1] if users else "a line of no script"
+    return users[-1] if users else ""
 
 
 def _is_users(filename: str) -> bool:
     return not filename.startswith((*INSIDE, "<"))
+
+
+def _at(what: str, where: str) -> str:
+    return f"{what} at {where}" if where else what
 
 
 def _replicas(ranks: list[int]) -> str:

@@ -19,7 +19,7 @@ from ..handle import Handle
 from ..methods import notation_of, strategy_of
 from ..reducers import servers_apart
 from ..strategies import DataParallel, Neighbours, check_placed
-from ..transports import Collectives, Draws, Meter, ddp_of, end_processes, seed_all, transport_here
+from ..transports import Collectives, Draws, Meter, Transport, ddp_of, end_processes, seed_all, transport_here
 from . import checkpoints, rerun
 from .checkpoints import Kept
 from .context import Context
@@ -83,6 +83,7 @@ class Replicator:
         self._contract = Contract(across, checked)
         self._inner = None if within is None else Contract(within, checked)
         self.context = Context(world, across, self._inner, self._contract, here, devices_per_replica)
+        self._for_ddp: Transport | None = None
         self._hooks: list[RemovableHandle] = []
         self.handles: list[Handle] = []  # of what is wrapped, in that order
         self.step = 0  # how many steps have been made
@@ -126,7 +127,7 @@ class Replicator:
         if self.num_replicas == 1 and self._cannot_be_alone():
             warnings.warn(f"{self.method} has no effect: there is but one replica", stacklevel=2)
             strategy = strategy_of("dense")
-        if overlap and self._averages_gradients and (ddp := ddp_of(model, self._across)) is not None:
+        if overlap and self._averages_gradients and (ddp := self._ddp(model)) is not None:
             handle = attach(ddp, strategy, **settings)
             self._hooks.append(ddp.register_forward_pre_hook(lambda module, _: self._before_forward(module)))
             wrapped = ddp
@@ -151,7 +152,8 @@ class Replicator:
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
-        for transport in {id(t): t for t in (self._world, self._across, self._within) if t is not None}.values():
+        used = self._world, self._across, self._within, self._for_ddp
+        for transport in {id(transport): transport for transport in used if transport is not None}.values():
             transport.close()
 
     def keep(self, **what: Kept) -> None:
@@ -270,6 +272,12 @@ class Replicator:
         self.step = step
         inputs: dict[str, Any] = state["inputs"]
         return inputs
+
+    def _ddp(self, model: nn.Module) -> nn.Module | None:
+        """The model in torch's DDP, where replicas are processes."""
+        # In a group that nothing else speaks in: DDP holds it, and its connections would be open after leaving it.
+        self._for_ddp = self._for_ddp or self._across.another()
+        return ddp_of(model, self._for_ddp)
 
     def _before_forward(self, module: nn.Module) -> None:
         if module.training and torch.is_grad_enabled():
