@@ -10,7 +10,7 @@ demo: .venv/ready
 	$(BIN)/thinwire demo
 
 test: .venv/ready
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ALONE:%=--ignore=%)
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ALONE:%=--ignore=%)
 	$(BIN)/python -m pytest $(ALONE)
 
 check: .venv/ready

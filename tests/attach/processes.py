@@ -1,8 +1,8 @@
 """Runs functions on real gloo ranks.
 
-Starting a process costs seconds, most of them spent on importing torch, so a pool of processes stays alive between
-tests. Every call gets a process group of its own. A call that hangs or loses a process costs the pool, which starts
-again with the next call.
+Starting a process costs seconds, most of them spent on importing torch. So they are forked off one that has imported
+everything and done nothing else, and a pool of them stays alive between tests. Every call gets a process group of its
+own. A call that hangs or loses a process costs the pool, which starts again with the next call.
 """
 
 import atexit
@@ -76,7 +76,8 @@ def close() -> dict[int, int | None]:
 
 class Process:
     def __init__(self, folder: Path, number: int) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["numba", "thinwire.lab", __name__])
         self.connection, theirs = context.Pipe()
         self.log = folder / f"process{number}.log"
         self.log.touch()

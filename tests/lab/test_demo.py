@@ -1,4 +1,5 @@
 import io
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -9,17 +10,33 @@ from thinwire.lab.runs import Run
 FEW = ["dense", "fp16", "topk"]
 
 
-def test_the_demo_trains_its_methods_in_real_processes_and_leaves_a_report(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "METHODS", FEW)
-    console = Console(record=True, width=200, file=io.StringIO())
-    runs, page = demo.run(tmp_path, console, ranks=2, steps=22)
-    first = console.export_text().splitlines()
-    assert any(str(page) in line for line in first[:3]), "it opens with where the report will be"
-    assert page == tmp_path / "report.html"
-    assert page.exists()
+def ran(folder: Path, methods: list[str], steps: int, **patched: object) -> tuple[list[Run], str, str]:
+    """The runs of a short demo, what it said, and its page."""
+    console = Console(record=True, width=300, file=io.StringIO())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "METHODS", methods)
+        for name, value in patched.items():
+            patch.setattr(links, name, value)
+        runs, page = demo.run(folder, console, ranks=2, steps=steps)
+    assert page == folder / "report.html"
+    return runs, console.export_text(), page.read_text()
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """The folder of a demo, its runs, and what it said."""
+    folder = tmp_path_factory.mktemp("demo")
+    runs, said, _ = ran(folder, FEW, steps=22)
+    files = [Run.load(folder / name / "seed-1" / "run.json") for name in FEW]
+    return folder, runs, said, files
+
+
+def test_the_demo_trains_its_methods_in_real_processes_and_leaves_a_report(first):
+    folder, runs, said, files = first
+    assert any(str(folder / "report.html") in line for line in said.splitlines()[:3]), "it opens with where it will be"
+    assert files == runs
     real = links.possible() is None
-    for name, run in zip(FEW, runs, strict=True):
-        assert Run.load(tmp_path / name / "seed-1" / "run.json") == run
+    for run in runs:
         assert (run.ranks, run.link, run.modelled, "wire" in run.bytes) == (2, "20mbit", not real, real)
         assert [point["step"] for point in run.history] == list(range(1, 23))
         assert run.history[-1]["loss"] < run.history[0]["loss"], "it learns"
@@ -30,31 +47,11 @@ def test_the_demo_trains_its_methods_in_real_processes_and_leaves_a_report(tmp_p
     assert topk.ratio > 50
 
 
-def without_links(folder, console, steps):
-    """A demo of one method where no links can be made."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo, "METHODS", ["fp16"])
-        patch.setattr(links, "possible", lambda: "this is an island")
-        (run,), page = demo.run(folder, console, ranks=2, steps=steps)
-    return run, page
-
-
-@pytest.fixture(scope="module")
-def first(tmp_path_factory):
-    """The folder of a short demo, its run, its page, and what it said."""
-    folder, console = tmp_path_factory.mktemp("demo"), Console(record=True, width=300, file=io.StringIO())
-    run, page = without_links(folder, console, steps=2)
-    return folder, run, page.read_text(), console.export_text()
-
-
-def test_without_links_the_demo_models_them_and_says_why(first):
-    _, run, page, said = first
+def test_a_demo_starts_afresh_and_models_links_that_cannot_be_made(first):
+    folder, (_, before, _), *_ = first
+    (run,), said, page = ran(folder, ["fp16"], steps=2, possible=lambda: "this is an island")
+    assert (before.label, run.label) == ("fp16", "fp16")
+    assert (before.steps, run.steps) == (22, 2)
     assert run.modelled
     assert "The link is modelled, as none can be made here: this is an island." in said
     assert "modelled" in page
-
-
-def test_a_demo_starts_afresh(first):
-    folder, before, _, _ = first
-    assert before.steps == 2
-    assert without_links(folder, Console(quiet=True), steps=3)[0].steps == 3

@@ -3,6 +3,7 @@
 import atexit
 import os
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -19,13 +20,25 @@ from ..handle import Handle
 from ..methods import notation_of, strategy_of
 from ..reducers import servers_apart
 from ..strategies import DataParallel, Neighbours, check_placed
-from ..transports import Collectives, Draws, Meter, Transport, ddp_of, end_processes, seed_all, transport_here
+from ..transports import (
+    Collectives,
+    Draws,
+    Meter,
+    PeerLostError,
+    Transport,
+    ddp_of,
+    end_processes,
+    seed_all,
+    transport_here,
+)
 from . import checkpoints, rerun
 from .checkpoints import Kept
 from .context import Context
-from .contract import Contract
+from .contract import Contract, ContractError
 from .inputs import Inputs
 from .nests import detached
+
+SPEAK = 1.0  # seconds for the one that stopped first to show its error in: launchers end it when another one has ended
 
 Step = Callable[[Context, Any], Any]
 Input = Callable[[Context], Iterable[Any]]
@@ -236,6 +249,8 @@ class Replicator:
             thread.start()
         for thread in threads:
             thread.join()
+        if isinstance(problem, ContractError | PeerLostError):
+            time.sleep(SPEAK)
 
     def _save(self, folder: Path, inputs: Inputs, began: int) -> None:
         state = {
