@@ -13,9 +13,10 @@ from torch.distributed.rendezvous import rendezvous
 
 import thinwire
 from thinwire.lab import links
+from thinwire.lab.clocks import Clock
 from thinwire.lab.learner import task_of
 from thinwire.lab.plan import Plan
-from thinwire.lab.record import Clock, told_warnings
+from thinwire.lab.record import told_warnings
 from thinwire.lab.straggler import factor_of
 from thinwire.lab.training import AttachError, Trainer
 

@@ -11,9 +11,10 @@ import torch
 
 import thinwire
 from thinwire.lab import machine
+from thinwire.lab.clocks import OwnClock
 from thinwire.lab.learner import Task, task_of
 from thinwire.lab.plan import Plan
-from thinwire.lab.record import OwnClock, told_warnings
+from thinwire.lab.record import told_warnings
 from thinwire.lab.runs import Run
 from thinwire.lab.straggler import factor_of
 from thinwire.lab.training import Trainer

@@ -12,10 +12,11 @@ from torch import nn
 import thinwire
 from thinwire.lab import links
 from thinwire.lab.capture import Capture
+from thinwire.lab.clocks import Clock
 from thinwire.lab.learner import Learner, Task
 from thinwire.lab.phases import grouped
 from thinwire.lab.plan import Plan
-from thinwire.lab.record import Clock, Record, links_of
+from thinwire.lab.record import Record, links_of
 from thinwire.lab.runs import Run
 
 TELL_EVERY = 0.25  # seconds

@@ -1,5 +1,6 @@
 """The devices of one replica: parts of a model that are on one of them each."""
 
+import os
 from typing import Any
 
 import torch
@@ -151,3 +152,12 @@ def _heard(replica: Transport, source: int) -> tuple[Tensor, ...]:
         numbers = rest[dim:]
     replica.broadcast([x for x in made if x.numel()], source)
     return tuple(made)
+
+
+def device_here(device: torch.device | str | None = None) -> torch.device:
+    """The device that is asked for, or the one that this process has: a GPU, or the CPU if there is none."""
+    if device is not None:
+        return torch.device(device)
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())

@@ -22,7 +22,6 @@ from ..reducers import servers_apart
 from ..strategies import DataParallel, Neighbours, check_placed
 from ..transports import (
     Collectives,
-    Draws,
     Meter,
     PeerLostError,
     Transport,
@@ -35,8 +34,10 @@ from . import checkpoints, rerun
 from .checkpoints import Kept
 from .context import Context
 from .contract import Contract, ContractError
+from .devices import device_here
 from .inputs import Inputs
 from .nests import detached
+from .training import Training
 
 SPEAK = 1.0  # seconds for the one that stopped first to show its error in: launchers end it when another one has ended
 
@@ -77,7 +78,7 @@ class Replicator:
             raise ValueError(f"a training has 1 replica or more, not {replicas!r}")
         if devices_per_replica < 1:
             raise ValueError(f"a replica has 1 device or more, not {devices_per_replica!r}")
-        here = _device(device)
+        here = device_here(device)
         world, began = transport_here()
         if began:
             atexit.register(end_processes)
@@ -98,9 +99,7 @@ class Replicator:
         self.context = Context(world, across, self._inner, self._contract, here, devices_per_replica)
         self._for_ddp: Transport | None = None
         self._hooks: list[RemovableHandle] = []
-        self.handles: list[Handle] = []  # of what is wrapped, in that order
-        self.step = 0  # how many steps have been made
-        self._kept: dict[str, Kept] = {}
+        self._training = Training(world, self.method, across.meter)
         if seed is not None:
             seed_all(seed * 2**16 + across.rank)  # generators on the CPU use 32 bits of it
 
@@ -119,6 +118,16 @@ class Replicator:
     @property
     def method(self) -> str:
         return notation_of(self.strategy)
+
+    @property
+    def handles(self) -> list[Handle]:
+        """Of what is wrapped, in that order."""
+        return self._training.handles
+
+    @property
+    def step(self) -> int:
+        """How many steps have been made."""
+        return self._training.step
 
     @property
     def meter(self) -> Meter:
@@ -151,10 +160,7 @@ class Replicator:
             said = {"all_used": True} if overlap and self._averages_gradients else {}
             handle = attach(model, strategy, optimizer=optimizer, group=self._across, **(said | settings))
         handle.before_asking(lambda: self._contract.check("what all replicas are asked for"))
-        self.handles.append(handle)
-        number = sum(name.startswith("model") for name in self._kept)
-        kept: dict[str, Kept] = {f"model {number}": model, f"optimizer {number}": optimizer}
-        self.keep(**kept)
+        self._training.wrap(handle, model, optimizer)
         return wrapped, optimizer
 
     def close(self) -> None:
@@ -171,10 +177,7 @@ class Replicator:
 
     def keep(self, **what: Kept) -> None:
         """Save these in checkpoints, too: schedules, averages of weights, all that has a state_dict."""
-        taken = [name for name in what if name in self._kept]
-        if taken:
-            raise ValueError(f"{taken[0]!r} is kept already")
-        self._kept |= what
+        self._training.keep(what)
 
     def run(
         self,
@@ -211,7 +214,7 @@ class Replicator:
         try:
             told = "until inputs end" if steps is None else f"of {steps} steps"
             self._contract.check("run()", f"{told}, saved every {every} steps" if folder is not None else told)
-            saved = None if folder is None else self._go_on(folder)
+            saved = None if folder is None else self._training.go_on(folder)
             began = began if saved is None else saved["began"]
             inputs = Inputs(lambda: input_fn(self.context), self.rank, saved)
             while steps is None or self.step - began < steps:
@@ -220,7 +223,7 @@ class Replicator:
                 except StopIteration:
                     break
                 outcome = detached(step_fn(self.context, batch))
-                self.step += 1
+                self._training.step += 1
                 if folder is not None and every and self.step % every == 0 and self.step - began != steps:
                     self._save(folder, inputs, began)
                 yield outcome
@@ -253,40 +256,9 @@ class Replicator:
             time.sleep(SPEAK)
 
     def _save(self, folder: Path, inputs: Inputs, began: int) -> None:
-        state = {
-            "ranks": self._world.size,
-            "method": self.method,
-            "inputs": inputs.state_dict() | {"began": began},
-            "draws": Draws.now().plain(),
-            "meter": [self.meter.as_dict(prefix=""), self.meter.itemised()],
-            "kept": {name: checkpoints.saved(kept) for name, kept in self._kept.items()},
-            "handles": [handle.state_dict() for handle in self.handles],
-        }
-        checkpoints.save(folder, self._world.rank, self.step, state)
+        self._training.save(folder, inputs.state_dict() | {"began": began})
         self.context.barrier()  # all have written theirs
         checkpoints.let_go(folder, self._world.rank)
-
-    def _go_on(self, folder: Path) -> dict[str, Any] | None:
-        """Take up what is in a folder, if anything is; returns where the inputs were."""
-        step = checkpoints.newest(folder, self._world)
-        if step is None:
-            return None
-        state = checkpoints.load(folder, self._world.rank, step)
-        for what, here in (("method", self.method), ("ranks", self._world.size)):
-            if state[what] != here:
-                raise ValueError(f"{folder} is of a training with {what} {state[what]}, and this one has {here}")
-        if state["kept"].keys() != self._kept.keys():
-            there, here = (", ".join(sorted(names)) or "nothing" for names in (state["kept"], self._kept))
-            raise ValueError(f"{folder} holds {there}, and this training has {here}")
-        for name, kept in self._kept.items():
-            checkpoints.load_into(kept, state["kept"][name])
-        for handle, saved in zip(self.handles, state["handles"], strict=True):
-            handle.load_state_dict(saved)
-        Draws.read(state["draws"]).put()
-        self.meter.load(*state["meter"])
-        self.step = step
-        inputs: dict[str, Any] = state["inputs"]
-        return inputs
 
     def _ddp(self, model: nn.Module) -> nn.Module | None:
         """The model in torch's DDP, where replicas are processes."""
@@ -309,11 +281,3 @@ class Replicator:
         except ValueError:
             return True
         return False
-
-
-def _device(device: torch.device | str | None) -> torch.device:
-    if device is not None:
-        return torch.device(device)
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
