@@ -77,7 +77,7 @@ def close() -> dict[int, int | None]:
 class Process:
     def __init__(self, folder: Path, number: int) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["numba", "thinwire.lab", __name__])
+        context.set_forkserver_preload([f"{__package__}.warm", __name__])
         self.connection, theirs = context.Pipe()
         self.log = folder / f"process{number}.log"
         self.log.touch()

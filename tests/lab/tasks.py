@@ -84,18 +84,6 @@ class Breaks(Tiny):
             raise RuntimeError("the third step is too much")
 
 
-class Refuses(Tiny):
-    """Rank 1 finds a value wrong in the third step."""
-
-    def __init__(self) -> None:
-        self.steps = 0
-
-    def adjust(self, model: nn.Module) -> None:
-        self.steps += 1
-        if self.steps == 3 and dist.get_rank() == 1:
-            raise ValueError("the third step is wrong")
-
-
 class DrawsLater(Tiny):
     """Draws from the third step on."""
 

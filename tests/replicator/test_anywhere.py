@@ -1,22 +1,19 @@
 """One unchanged script: alone, as threads of one process, as processes, on hosts of their own, with any method."""
 
-import io
 import os
 import re
 import subprocess
 import sys
-from contextlib import redirect_stdout
-from pathlib import Path
 
 import pytest
-import torch
 
 import thinwire
 from tests.attach.processes import run
 from thinwire.lab import links as lab_links
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "classifier.py"
-ARGUMENTS = ["--steps", "4"]
+from .scripts import EXAMPLES, printed, printed_by_rank
+
+SCRIPT, ARGUMENTS = "classifier.py", ("--steps", "4")
 METHODS = ["dense", "adacomp", "powergossip", "diloco"]
 
 
@@ -25,29 +22,23 @@ def digest(printed: str) -> str:
     return found
 
 
-def printed(method: str, ranks: int | None = None) -> str:
-    """What the script prints: as so many ranks in this process, or as the rank that this process is."""
-    torch.set_num_threads(1)
-    os.environ[thinwire.Replicator.VARIABLE] = method
-    before, sys.argv = sys.argv, [str(SCRIPT), *ARGUMENTS]
-    try:
-        with redirect_stdout(io.StringIO()) as said:
-            thinwire.run_script(SCRIPT, ranks)
-    finally:
-        sys.argv = before
-        del os.environ[thinwire.Replicator.VARIABLE]
-    return said.getvalue()
-
-
 @pytest.fixture(scope="module")
 def by_processes() -> dict[str, str]:
-    return {method: digest(run(printed, method, ranks=4)[0]) for method in METHODS}
+    return {method: digest(run(printed_by_rank, SCRIPT, ARGUMENTS, method, ranks=4)[0]) for method in METHODS}
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_four_threads_give_the_model_of_four_processes(method, by_processes, monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert digest(printed(method, 4)) == by_processes[method]
+def test_four_threads_give_the_model_of_four_processes(method, by_processes):
+    assert digest(printed(SCRIPT, *ARGUMENTS, ranks=4, method=method)) == by_processes[method]
+
+
+def test_four_replicas_of_a_plain_python_process_give_it_too(by_processes):
+    command = [sys.executable, str(EXAMPLES / SCRIPT), *ARGUMENTS, "--replicas", "4"]
+    environment = {name: value for name, value in os.environ.items() if name != thinwire.Replicator.VARIABLE}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert "replicas 4" in ran.stdout
+    assert digest(ran.stdout) == by_processes["dense"]
 
 
 def test_methods_differ(by_processes):
@@ -81,7 +72,7 @@ def test_two_hosts_under_torchrun_give_it_too(by_processes):
                 [
                     *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2"),
                     *("--node-rank", str(node), "--master-addr", addresses[0], "--master-port", "29517"),
-                    *(str(SCRIPT), *ARGUMENTS),
+                    *(str(EXAMPLES / SCRIPT), *ARGUMENTS),
                 ],
                 env=dict(os.environ)
                 | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": links[node], thinwire.Replicator.VARIABLE: "dense"},

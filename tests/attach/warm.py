@@ -1,0 +1,26 @@
+"""What every rank would meet the first time, met once in the process that all are forked off.
+
+Importing this loads the compiled loops of all methods. It begins no thread, which would be missing in what is forked.
+"""
+
+import torch
+
+import thinwire
+import thinwire.lab
+
+from .training import NAMES, classifier
+
+torch.set_num_threads(1)
+
+
+def use(method: str) -> None:
+    models = [classifier() for _ in range(2)]
+    draw = torch.Generator().manual_seed(0)
+    for p in (p for model in models for p in model.parameters()):
+        p.grad = torch.randn(p.shape, generator=draw)
+    replicas = [thinwire.replica_of(model, rank=rank, size=len(models)) for rank, model in enumerate(models)]
+    thinwire.Rehearsal(thinwire.strategy_of(method), replicas).before_update()
+
+
+for name in NAMES:
+    use(name)
