@@ -15,7 +15,7 @@ from .processes import run
 from .training import (
     CLASSES,
     INPUTS,
-    NAMES,
+    KINDS,
     SOME,
     TINY_BUCKETS,
     all_same,
@@ -128,7 +128,7 @@ def check(build: Callable[[], nn.Module], method: str, **options: Any) -> list[d
     return results
 
 
-@pytest.mark.parametrize("method", NAMES)
+@pytest.mark.parametrize("method", KINDS)
 def test_parameters_of_several_types(method: str) -> None:
     results = check(Mixed, method)
     before = parameters(Mixed())
@@ -168,7 +168,7 @@ def test_a_giant_beside_a_scalar(method: str) -> None:
     check(Uneven, method)
 
 
-@pytest.mark.parametrize("method", NAMES)
+@pytest.mark.parametrize("method", KINDS)
 def test_channels_last(method: str) -> None:
     assert not Convolution().second.weight.is_contiguous(), "or the test would mean nothing"
     check(Convolution, method)
@@ -182,7 +182,7 @@ def alone(method: str) -> dict:
     return {"losses": (before, held_out_loss(ddp)), "totals": totals(handle)}
 
 
-@pytest.mark.parametrize("method", NAMES)
+@pytest.mark.parametrize("method", KINDS)
 def test_a_world_of_one_trains_and_sends_nothing(method: str) -> None:
     (result,) = run(alone, method, ranks=1)
     before, after = result["losses"]

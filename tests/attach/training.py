@@ -25,6 +25,9 @@ def is_dense_at_first(name: str) -> bool:
 NAMES = tuple(n for n in METHODS if isinstance(strategy_of(n), DataParallel) and not is_dense_at_first(n))
 NEIGHBOURS = tuple(name for name in METHODS if isinstance(strategy_of(name), Neighbours))
 SOME = ("dense", "powersgd", "topk", "int8", "sign")  # one of each kind
+# With memories, servers and messages of their own as well: for what depends on a method's kind, and not on its codec,
+# of which tests/contracts has all.
+KINDS = (*SOME, "adacomp", "ef21", "server")
 # By how many ranks: all methods by two, and some of each kind by four.
 BY_RANKS = tuple((name, 2) for name in NAMES) + tuple((name, 4) for name in SOME)
 VARYING = ("topk8", "adacomp", "dgc", "gennorm", "co3")  # in length, from step to step

@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from tests.lab.tasks import called
-from thinwire.lab import record, simulation, straggler
+from thinwire.lab import clocks, simulation, straggler
 from thinwire.lab.learner import Learner
 from thinwire.lab.plan import Plan
 from thinwire.lab.straggler import Pace, Straggler, factor_of
@@ -47,7 +47,7 @@ def a_second_a_call(monkeypatch):
 
         return timed
 
-    monkeypatch.setattr(record.time, "thread_time", lambda: getattr(passed, "seconds", 0.0))
+    monkeypatch.setattr(clocks.time, "thread_time", lambda: getattr(passed, "seconds", 0.0))
     for name in ("backward", "update"):
         monkeypatch.setattr(Learner, name, slowly(getattr(Learner, name)))
 
