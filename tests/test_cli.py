@@ -147,27 +147,19 @@ def test_a_comparison_of_which_one_run_fails_reports_on_the_others(tmp_path, cap
 
 
 def test_a_disk_that_is_full_is_one_message_and_leaves_finished_runs(tmp_path):
-    def limited(limit, method):
-        arguments = [
-            "train",
-            "--workload",
-            called("Tiny"),
-            "--method",
-            method,
-            *TRAINING,
-            "--out",
-            str(tmp_path / method),
-        ]
-        script = f"""
+    def arguments(method):
+        out = str(tmp_path / method)
+        return ["train", "--workload", called("Tiny"), "--method", method, *TRAINING, "--out", out]
+
+    assert main(arguments("fp16")) == 0
+    limit = 1000  # bytes: as much as the notes before a run take, and less than the run
+    script = f"""
 import resource, sys
 from thinwire.cli import main
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
-sys.exit(main({arguments!r}))
+sys.exit(main({arguments("topk")!r}))
 """
-        return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-
-    assert limited(10**6, "fp16").returncode == 0
-    ran = limited(1000, "topk")  # as much as the notes before a run take, and less than the run
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ran.returncode == 2
     assert ran.stderr.startswith("thinwire: ")
     assert "File too large; runs that were finished are kept" in ran.stderr

@@ -95,9 +95,7 @@ def rehearsed(method: str, ranks: int) -> tuple[list[dict[str, Tensor]], thinwir
 
 
 @pytest.mark.filterwarnings("ignore:after step")
-@pytest.mark.parametrize(
-    ("method", "ranks"), [(RING, 2), (RING, 4), (SENT, 2), (HELD, 2), (SERVED, 2), (SERVED, 4), (APART, 3)]
-)
+@pytest.mark.parametrize(("method", "ranks"), [(RING, 4), (SENT, 2), (HELD, 2), (SERVED, 4), (APART, 3)])
 def test_real_ranks_have_the_values_of_a_rehearsal(method: str, ranks: int) -> None:
     results = run(trained, method, ranks=ranks)
     expected, between = rehearsed(method, ranks)
@@ -140,7 +138,7 @@ def resumed(method: str, at: tuple[int, ...]) -> list[tuple[dict[str, Tensor], d
     return pairs
 
 
-@pytest.mark.parametrize(("method", "ranks"), [(RING, 2), (SENT, 2), (HELD, 2), (SERVED, 2), (APART, 3)])
+@pytest.mark.parametrize(("method", "ranks"), [(RING, 2), (HELD, 2), (APART, 3)])
 def test_a_checkpoint_of_each_phase_goes_on_to_the_bit(method: str, ranks: int) -> None:
     for pairs in run(resumed, method, (1, 5, 12), ranks=ranks):
         for straight, again in pairs:

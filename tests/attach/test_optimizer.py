@@ -17,7 +17,7 @@ from .test_ddp_options import Branches
 from .training import (
     CLASSES,
     INPUTS,
-    NAMES,
+    KINDS,
     all_same,
     classifier,
     gradients,
@@ -41,7 +41,7 @@ def trained(method: str) -> dict:
     return {"losses": (before, held_out_loss(model)), "parameters": parameters(model), "totals": totals(handle)}
 
 
-@pytest.mark.parametrize("method", NAMES)
+@pytest.mark.parametrize("method", KINDS)
 def test_a_plain_module_trains(method: str) -> None:
     results = run(trained, method)
     assert all_same(result["parameters"] for result in results)

@@ -141,9 +141,7 @@ CODECS: tuple[Codec, ...] = (
 LOSSLESS_REDUCERS: tuple[Reducer, ...] = (
     Average(),
     Average(Nonzero()),
-    Average(Entropy()),
     Feedback(Identity()),
-    Feedback(Chain(Nonzero(), Entropy())),
     Server(Identity(), Identity()),
     Server(Nonzero(), Entropy(), at=0),
     Sharded(Identity(), Identity()),

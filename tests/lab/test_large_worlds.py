@@ -83,7 +83,7 @@ def of_size(sizer, replica):
 
 def test_shards_whose_sizes_vary_are_estimated_from_some():
     ranks, draw = SAMPLES + 4, torch.Generator().manual_seed(0)
-    replica = thinwire.replica_of(torch.nn.Linear(300, 200))
+    replica = thinwire.replica_of(torch.nn.Linear(500, 400))
     gradients = {name: torch.randn(p.shape, generator=draw) for name, p in replica.parameters.items()}
     strategy = thinwire.strategy_of(thinwire.sharded(thinwire.Chain(thinwire.Quantize(8), thinwire.Entropy())))
     talks = Talks(strategy, replica, gradients, ranks, steps=1)

@@ -29,11 +29,10 @@ def script(tmp_path):
     return str(path)
 
 
-@pytest.mark.parametrize("transport", ["simulated", "processes"])
-def test_it_is_run_as_a_script_is(script, transport, capfd):
+@pytest.mark.parametrize("how", [["--transport", "simulated"], ["--link", "50mbit"]], ids=["simulated", "processes"])
+def test_it_is_run_as_a_script_is(script, how, capfd):
     before = sys.argv, sys.path[:], dict(os.environ), sys.modules["__main__"]
-    said = ["run", script, "--ranks", "3", "--transport", transport, "--method", "int8", "--", "10", "--ranks", "7"]
-    assert main(said) == 0
+    assert main(["run", script, "--ranks", "3", *how, "--method", "int8", "--", "10", "--ranks", "7"]) == 0
     method = "Feedback(Sharded(Quantize(8), Quantize(8)))"
     assert f"__main__ 3 {method} 33 ['10', '--ranks', '7']" in capfd.readouterr().out
     assert (sys.argv, sys.path, dict(os.environ), sys.modules["__main__"]) == before
@@ -68,8 +67,3 @@ def test_a_script_may_end_itself(script, capfd):
 def test_mistakes_are_shown_before_anything_runs(script, said, problem, capfd):
     assert main(["run", *(script if word == "SCRIPT" else word for word in said)]) == 2
     assert problem in capfd.readouterr().err
-
-
-def test_ranks_are_joined_by_a_link(script, capfd):
-    assert main(["run", script, "--ranks", "2", "--link", "50mbit", "--", "1"]) == 0
-    assert "__main__ 2 Average() 3 ['1']" in capfd.readouterr().out

@@ -1,8 +1,6 @@
 """What the documentation shows as a diff can be run, before and after."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -30,7 +28,7 @@ def test_what_it_becomes_runs_as_two_replicas(name, tmp_path):
 def test_what_it_was_runs_alone(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(sides("plain")[0] + "\nassert losses[-1] < losses[0]\n")
-    subprocess.run([sys.executable, script], check=True)
+    thinwire.run_script(script)
 
 
 def test_it_says_how_many_lines_it_takes():

@@ -10,7 +10,7 @@ from torch import nn
 
 import thinwire
 from tests.attach.processes import run
-from tests.attach.training import NAMES, all_same, refusal, same
+from tests.attach.training import BY_RANKS, all_same, refusal, same
 from thinwire import Collectives, Simulated, world
 from thinwire.core import Message, together
 from thinwire.methods import strategy_of
@@ -79,8 +79,7 @@ def on_simulated_ranks(method: str, ranks: int) -> list[dict]:
     ]
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("method", NAMES)
+@pytest.mark.parametrize(("method", "ranks"), BY_RANKS)
 def test_real_ranks_are_simulated_ranks_to_the_bit_and_to_the_byte(method: str, ranks: int) -> None:
     real, simulated = run(on_real_ranks, method, ranks=ranks), on_simulated_ranks(method, ranks)
     for rank in range(ranks):

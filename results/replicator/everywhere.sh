@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# One unchanged script, in five places and by four methods: prints the line that each run ends with.
+# As root, for the two hosts: network namespaces joined by a cable, torchrun in each.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+export OMP_NUM_THREADS=1
+script=examples/classifier.py steps=${1:-50}
+bin=$PWD/.venv/bin
+
+two_hosts() {
+    trap 'ip netns delete thinwire-a; ip netns delete thinwire-b' RETURN
+    for host in a b; do
+        ip netns add thinwire-$host
+        ip -n thinwire-$host link set lo up
+    done
+    ip link add eth-a netns thinwire-a type veth peer name eth-b netns thinwire-b
+    ip -n thinwire-a address add 10.213.78.1/24 dev eth-a
+    ip -n thinwire-b address add 10.213.78.2/24 dev eth-b
+    ip -n thinwire-a link set eth-a up
+    ip -n thinwire-b link set eth-b up
+    local rank=0 host
+    for host in a b; do
+        GLOO_SOCKET_IFNAME=eth-$host ip netns exec thinwire-$host "$bin/torchrun" --nnodes 2 --nproc-per-node 2 \
+            --node-rank $rank --master-addr 10.213.78.1 --master-port 29533 $script --steps "$steps" &
+        rank=1
+    done
+    wait
+}
+
+for method in dense adacomp powergossip diloco; do
+    export THINWIRE_METHOD=$method
+    printf '%s\n  one replica, one process:    ' $method
+    "$bin/python" $script --steps "$steps" 2>/dev/null
+    printf '  four in a plain process:     '
+    "$bin/python" $script --steps "$steps" --replicas 4
+    printf '  four simulated ranks:        '
+    "$bin/thinwire" run $script --ranks 4 --transport simulated --method $method -- --steps "$steps"
+    printf '  four gloo processes:         '
+    "$bin/thinwire" run $script --ranks 4 --method $method -- --steps "$steps"
+    printf '  two hosts under torchrun:    '
+    two_hosts
+done
