@@ -1,8 +1,8 @@
 # Each target makes its own virtual environment when it is missing or older than what it is made from.
 PYTHON ?= python3
 BIN := .venv/bin
-# Tests that measure links, and who ends first: nothing else runs beside them.
-ALONE := tests/lab/links tests/lab/test_processes.py tests/lab/test_killed.py
+# Tests that measure links: nothing else runs beside them.
+ALONE := tests/lab/links
 
 .PHONY: demo test check bench clean
 
@@ -10,7 +10,7 @@ demo: .venv/ready
 	$(BIN)/thinwire demo
 
 test: .venv/ready
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ALONE:%=--ignore=%)
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --ignore=$(ALONE)
 	$(BIN)/python -m pytest $(ALONE)
 
 check: .venv/ready

@@ -1,15 +1,13 @@
-"""Runs by real ranks: gloo processes that torchrun starts, with and without a link that is really thin."""
+"""Runs by real ranks: gloo processes that torchrun starts. Those that a thin link joins are in links/test_runs.py."""
 
 import pytest
 
 from tests.lab.tasks import called
-from thinwire.lab import links, processes, simulation
+from thinwire.lab import processes, simulation
 from thinwire.lab.plan import Plan
 from thinwire.lab.runs import Run
 
 METHODS = ("dense", "topk", "powersgd", "int8", "adacomp")
-REASON = links.possible()
-needs_links = pytest.mark.skipif(REASON is not None, reason=f"no link can be made here: {REASON}")
 
 
 def plan(name="Tiny", method="dense", **settings):
@@ -94,40 +92,3 @@ def test_a_run_tells_where_its_time_went(events):
         assert all(run.seconds[part] > 0 for part in ("compute", "encode", "exchange", "decode"))
         assert run.seconds["total"] >= run.seconds["compute"] > 0
         assert [noted["step"] for noted in run.evaluations] == [3, 6]
-
-
-@needs_links
-def test_what_the_interface_counts_is_what_the_method_put_on_the_link_and_headers():
-    # Large enough messages that headers are few, and small enough for a link that is thin.
-    tasks = [Plan("digits-cnn", method, ranks=2, steps=8, link="100mbit") for method in ("dense", "fp16", "powersgd")]
-    runs = runs_in(heard_from(*tasks))
-    for run in runs:
-        # TCP, IP and Ethernet take 66 bytes of every 1514; gloo asks and answers for every message.
-        messages = 4 * run.steps * 4
-        least, most = run.bytes["link"], run.bytes["link"] * 1514 / 1448 * 1.03 + messages * 300 + 10_000
-        assert least < run.bytes["wire"] < most
-        assert run.link == "100mbit"
-        assert not run.modelled
-    # A thin link is really thin: no step is faster than its bytes take.
-    dense = runs[0]
-    assert dense.seconds["total"] > dense.bytes["link"] * 8 / 100e6
-
-
-@needs_links
-def test_a_linked_run_gives_the_same_values_as_one_without():
-    linked, simulated = (
-        runs_in(heard_from(plan(method="topk", **settings), by=by))
-        for settings, by in (({"link": "1gbit"}, processes), ({"transport": "simulated"}, simulation))
-    )
-    assert [what_came_out(run) for run in linked] == [what_came_out(run) for run in simulated]
-
-
-@needs_links
-def test_in_a_star_the_one_in_the_middle_carries_more_than_a_link_does():
-    bits = 10e6
-    (run,) = runs_in(
-        heard_from(Plan("digits-cnn", "server:dense", ranks=3, steps=2, evaluations=1, link="star:10mbit"))
-    )
-    server, worker = (run.server[name] * 8 / bits for name in ("link", "worker"))
-    assert server == 2 * worker > 2
-    assert worker < run.seconds["total"] < 0.9 * server, "each worker's link takes its time, side by side"
