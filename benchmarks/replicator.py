@@ -7,7 +7,7 @@ import sys
 
 from benchmarks.rows import Row, at_most
 
-STEPS = 20  # of each and with each model, of which the median counts
+STEPS = 40  # of each and with each model, of which the median counts
 BAR = 1.01
 
 
