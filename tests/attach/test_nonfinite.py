@@ -24,7 +24,7 @@ from .training import (
     train,
 )
 
-METHODS = ["dense", "topk", "sign", "int8", "powersgd", "server", "dgc"]
+METHODS = ["dense", "fp16", "topk", "randomk", "sign", "int8", "powersgd", "server", "topk8", "dgc"]
 # A matrix that is talked about alone, and a vector that methods talk about together with others.
 ALONE, FUSED = "2.weight", "0.bias"
 CASES = [

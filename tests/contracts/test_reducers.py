@@ -14,7 +14,7 @@ from thinwire.states import plain, restored
 from ..helpers import Held, by_rank, same_bits, same_states, started, step
 from .table import FEEDBACK, LOSSLESS_REDUCERS, REDUCERS
 
-RANKS = (1, 3)
+RANKS = (1, 2, 3)
 MATRIX, VECTOR = (12, 20), (41,)
 SHAPES = (MATRIX, VECTOR, (6, 4, 3, 3), (1,), ())
 
