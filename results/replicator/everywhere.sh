@@ -18,13 +18,15 @@ two_hosts() {
     ip -n thinwire-b address add 10.213.78.2/24 dev eth-b
     ip -n thinwire-a link set eth-a up
     ip -n thinwire-b link set eth-b up
-    local rank=0 host
+    local rank=0 host hosts=()
     for host in a b; do
         GLOO_SOCKET_IFNAME=eth-$host ip netns exec thinwire-$host "$bin/torchrun" --nnodes 2 --nproc-per-node 2 \
             --node-rank $rank --master-addr 10.213.78.1 --master-port 29533 $script --steps "$steps" &
-        rank=1
+        hosts+=($!) rank=1
     done
-    wait
+    for host in "${hosts[@]}"; do
+        wait "$host"  # which fails if it did
+    done
 }
 
 for method in dense adacomp powergossip diloco; do
