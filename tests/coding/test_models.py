@@ -21,10 +21,13 @@ def counts_of(symbols: Bytes) -> np.ndarray:
 
 
 def told_by(model: Model, counts: np.ndarray) -> np.ndarray:
-    told = model.fit(counts)
+    told, found = model.fit(counts), model.told(counts)
     assert told is not None
     weights, used = model.weights(told, len(counts))
     assert used == len(told)
+    assert found is not None
+    assert found[0] == told
+    assert (found[1] == weights).all(), "both ends have the same table"
     assert (weights[counts > 0] > 0).all()
     assert 0 <= weights.min() <= weights.max() < 2**40
     return weights
@@ -94,6 +97,7 @@ def test_no_symbol_that_is_there_is_impossible(model: Model, counts: dict[int, i
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_nothing_is_told_of_nothing(model: Model) -> None:
     assert model.fit(np.zeros(256, np.int64)) is None
+    assert model.told(np.zeros(256, np.int64)) is None
 
 
 def test_a_small_float_that_is_not_a_number_is_told_by_a_table_only() -> None:

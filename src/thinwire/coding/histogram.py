@@ -25,6 +25,10 @@ class Histogram(Model):
     code = 2
 
     def fit(self, counts: Integers) -> bytes | None:
+        told = self.told(counts)
+        return None if told is None else told[0]
+
+    def told(self, counts: Integers) -> tuple[bytes, Integers] | None:
         there = np.flatnonzero(counts)
         if len(there) == 0:
             return None
@@ -40,7 +44,7 @@ class Histogram(Model):
         steps = np.diff(rare, prepend=0)
         positive = np.where(steps >= 0, 2 * steps, -2 * steps - 1)
         places = np.cumsum(positive + 1) - 1
-        return bytes(told + _rice(places, int(places[-1]) + 1))
+        return bytes(told + _rice(places, int(places[-1]) + 1)), _weights(there, rare, len(counts))
 
     @staticmethod
     def weights(told: bytes, alphabet: int) -> tuple[Integers, int]:
@@ -56,9 +60,13 @@ class Histogram(Model):
         rare = np.cumsum(np.where(positive % 2 == 0, positive // 2, -(positive + 1) // 2))
         if rare.min() < 0 or rare.max() > RAREST:
             raise PayloadError("a table tells of impossible symbols")
-        weights = np.zeros(alphabet, np.int64)
-        weights[first + there] = np.maximum(HALVINGS[rare % LEVELS] >> (rare // LEVELS), 1)
-        return weights, reader.used
+        return _weights(first + there, rare, alphabet), reader.used
+
+
+def _weights(there: Integers, rare: Integers, alphabet: int) -> Integers:
+    weights = np.zeros(alphabet, np.int64)
+    weights[there] = np.maximum(HALVINGS[rare % LEVELS] >> (rare // LEVELS), 1)
+    return weights
 
 
 def _rice(places: Integers, size: int) -> bytes:

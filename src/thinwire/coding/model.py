@@ -18,6 +18,11 @@ class Model(Described, ABC):
     def fit(self, counts: Integers) -> bytes | None:
         """The parameters, as they travel, of symbols that are there so often; None if it cannot tell of such."""
 
+    def told(self, counts: Integers) -> tuple[bytes, Integers] | None:
+        """The parameters that `fit` finds, and the weights that whoever reads them will find."""
+        parameters = self.fit(counts)
+        return None if parameters is None else (parameters, self.weights(parameters, len(counts))[0])
+
     @staticmethod
     @abstractmethod
     def weights(told: bytes, alphabet: int) -> tuple[Integers, int]:

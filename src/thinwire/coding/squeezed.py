@@ -28,6 +28,7 @@ SLIGHT = 0.001  # of the bytes: no law is looked for where a table takes less, a
 NEAR = 0.03  # of the bytes by which a law from moments may be worse than a table, and yet be worth a better fit
 WORTH = 0.02  # of the bytes, that rANS must save to be taken where nothing is said, as it takes longer
 WIDEST = 256  # alphabets up to which a law is fitted by likelihood where nothing is said
+LONG = 2**12  # bytes of a row from which on it is: of fewer, it saves a percent at most, for milliseconds
 
 
 class Plan(NamedTuple):
@@ -121,8 +122,9 @@ def _plan(counts: Integers, step: int, nbytes: int, model: Model | None, coder: 
     plans = _plans(model, counts, coder) if model else _plans(Histogram(), counts, coder)
     if not model and _table_matters(plans):
         by_law = _plans(GenNorm("moments"), counts, coder)
-        if by_law and _least(by_law).nbytes < _least(plans).nbytes * (1 + NEAR) and len(counts) <= WIDEST:
-            by_law += _plans(GenNorm(), counts, coder)  # which may be the best
+        if nbytes >= LONG and len(counts) <= WIDEST and by_law:
+            if _least(by_law).nbytes < _least(plans).nbytes * (1 + NEAR):
+                by_law += _plans(GenNorm(), counts, coder)  # which may be the best
         plans += by_law
     if not plans:
         return None
@@ -142,18 +144,14 @@ def _least(plans: list[Plan]) -> Plan:
 
 
 def _plans(model: Model, counts: Integers, coder: Coder | None) -> list[Plan]:
-    told = model.fit(counts)
+    told = model.told(counts)
     if told is None:
         return []
-    frequencies = _frequencies(model, told, len(counts))
+    parameters, frequencies = told[0], scaled(told[1])
     return [
-        Plan(1 + len(told) + one.bits(counts, frequencies) / 8, model, one, told, frequencies)
+        Plan(1 + len(parameters) + one.bits(counts, frequencies) / 8, model, one, parameters, frequencies)
         for one in ([coder] if coder else CODERS.values())
     ]
-
-
-def _frequencies(model: Model, told: bytes, alphabet: int) -> Integers:
-    return scaled(model.weights(told, alphabet)[0])
 
 
 def _step(count: int, model: Model | None) -> int:

@@ -1,5 +1,7 @@
 """Small unsigned integers, packed into bytes at their true width."""
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -7,14 +9,15 @@ from torch import Tensor
 FIELDS = (8, 4, 2, 1)
 
 
-def _fields(width: int) -> list[tuple[int, int]]:
+@cache
+def _fields(width: int) -> tuple[tuple[int, int], ...]:
     """(bits, shift) of each field, from the lowest bits up."""
     cut, shift = [], 0
     while shift < width:
         bits = next(f for f in FIELDS if f <= width - shift)
         cut.append((bits, shift))
         shift += bits
-    return cut
+    return tuple(cut)
 
 
 def bytes_of(x: Tensor) -> Tensor:

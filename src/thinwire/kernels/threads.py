@@ -25,6 +25,9 @@ def spread(loop: Callable[[int, int], Result], size: int, multiple: int = 1) -> 
     Returns what each returned, in their order; or raises what one raised, when none is at work any more. How many
     stretches there are depends on the machine: what comes of them together must not.
     """
+    threads = _threads(size)
+    if threads == 1:
+        return [loop(0, size)]
     cut = stretches(size, multiple)
     results: list[Result | None] = [None] * len(cut)
     turns = iter(enumerate(cut))
@@ -33,7 +36,7 @@ def spread(loop: Callable[[int, int], Result], size: int, multiple: int = 1) -> 
         for i, stretch in turns:
             results[i] = loop(*stretch)
 
-    others = [_pool().submit(work) for _ in range(_threads(size) - 1)]
+    others = [_pool().submit(work) for _ in range(threads - 1)]
     try:
         work()
     finally:  # one that has not begun has nothing left to do; what the others write to may be used anew from here on
