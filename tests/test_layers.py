@@ -7,8 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 import thinwire
 
 ROOT = Path(thinwire.__file__).parent
@@ -183,9 +181,6 @@ def modules_imported(dotted: str) -> Iterator[tuple[str, Import]]:
         yield next(name for name in candidates if name in sources()), statement
 
 
-every_module = pytest.mark.parametrize("module", sources())
-
-
 def test_every_module_belongs_to_a_layer() -> None:
     assert {layer_of(module) for module in sources()} == set(LAYERS)
 
@@ -197,12 +192,11 @@ def test_layers_are_listed_from_the_bottom_up() -> None:
         known.add(layer)
 
 
-@every_module
-def test_a_module_imports_its_own_layer_and_those_it_may(module: str) -> None:
-    layer = layer_of(module)
-    for imported, statement in modules_imported(module):
-        target = layer_of(imported)
-        assert target == layer or target in LAYERS[layer], f"{module}:{statement.line} imports {imported}"
+def test_a_module_imports_its_own_layer_and_those_it_may() -> None:
+    for module in sources():
+        may = {layer_of(module), *LAYERS[layer_of(module)]}
+        for imported, statement in modules_imported(module):
+            assert layer_of(imported) in may, f"{module}:{statement.line} imports {imported}"
 
 
 def test_what_is_allowed_is_used() -> None:
@@ -242,44 +236,45 @@ def test_the_core_fits_on_a_page() -> None:
     assert len((ROOT / "core.py").read_text().splitlines()) <= 190
 
 
-@pytest.mark.parametrize("module", [m for m in sources() if layer_of(m) not in ("transports", *STARTS_PROCESSES)])
-def test_only_transports_know_torch_distributed(module: str) -> None:
-    for statement in imports(module):
-        full = f"{statement.module}.{statement.name}" if statement.name else statement.module
-        assert not f"{full}.".startswith("torch.distributed."), f"{module}:{statement.line}"
-    for node in ast.walk(sources()[module]):
+def attributes(dotted: str) -> Iterator[tuple[str, str, int]]:
+    """Wherever a module writes `name.attribute`: both, and the line."""
+    for node in ast.walk(sources()[dotted]):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            assert (node.value.id, node.attr) != ("torch", "distributed"), f"{module}:{node.lineno}"
+            yield node.value.id, node.attr, node.lineno
 
 
-@pytest.mark.parametrize("module", [m for m in sources() if layer_of(m) == "lab"])
-def test_the_lab_uses_public_names_only(module: str) -> None:
-    for statement in imports(module):
-        top, *inside = statement.module.split(".")
-        if top != "thinwire" or inside[:1] == ["lab"]:
-            continue
-        first = inside[0] if inside else statement.name
-        assert first is None or first in (*thinwire.__all__, "lab"), f"{module}:{statement.line} uses {first}"
-    for node in ast.walk(sources()[module]):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "thinwire":
-            assert node.attr in (*thinwire.__all__, "lab"), f"{module}:{node.lineno} uses thinwire.{node.attr}"
+def test_only_transports_know_torch_distributed() -> None:
+    for module in (m for m in sources() if layer_of(m) not in ("transports", *STARTS_PROCESSES)):
+        for statement in imports(module):
+            full = f"{statement.module}.{statement.name}" if statement.name else statement.module
+            assert not f"{full}.".startswith("torch.distributed."), f"{module}:{statement.line}"
+        for name, attribute, line in attributes(module):
+            assert (name, attribute) != ("torch", "distributed"), f"{module}:{line}"
 
 
-@every_module
-def test_nothing_is_unpickled_or_evaluated(module: str) -> None:
-    tree = sources()[module]
-    assert not {statement.module.split(".")[0] for statement in imports(module)} & {
-        "pickle",
-        "marshal",
-        "shelve",
-        "dill",
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            assert node.func.id not in ("eval", "exec", "compile", "__import__"), f"{module}:{node.lineno}"
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
-            safe = any(k.arg == "weights_only" and ast.unparse(k.value) == "True" for k in node.keywords)
-            assert safe, f"{module}:{node.lineno} unpickles"
+def test_the_lab_uses_public_names_only() -> None:
+    public = {*thinwire.__all__, "lab"}
+    for module in (m for m in sources() if layer_of(m) == "lab"):
+        for statement in imports(module):
+            top, *inside = statement.module.split(".")
+            if top != "thinwire" or inside[:1] == ["lab"]:
+                continue
+            first = inside[0] if inside else statement.name
+            assert first is None or first in public, f"{module}:{statement.line} uses {first}"
+        for name, attribute, line in attributes(module):
+            assert name != "thinwire" or attribute in public, f"{module}:{line} uses thinwire.{attribute}"
+
+
+def test_nothing_is_unpickled_or_evaluated() -> None:
+    unpicklers = {"pickle", "marshal", "shelve", "dill"}
+    for module, tree in sources().items():
+        assert not {statement.module.split(".")[0] for statement in imports(module)} & unpicklers, module
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in ("eval", "exec", "compile", "__import__"), f"{module}:{node.lineno}"
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
+                safe = any(k.arg == "weights_only" and ast.unparse(k.value) == "True" for k in node.keywords)
+                assert safe, f"{module}:{node.lineno} unpickles"
 
 
 def test_the_public_names_are_sorted_and_there() -> None:

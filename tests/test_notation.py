@@ -41,10 +41,10 @@ def refused(text: str) -> tuple[str, str]:
     return problem, shown[start:end]
 
 
-@pytest.mark.parametrize("value", dict.fromkeys(EVERYTHING), ids=repr)
-def test_what_repr_says_is_read_back(value: Any) -> None:
-    assert parse(repr(value)) == value
-    assert repr(parse(repr(value))) == repr(value)
+def test_what_repr_says_is_read_back() -> None:
+    for value in EVERYTHING:
+        assert parse(repr(value)) == value
+        assert repr(parse(repr(value))) == repr(value)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """What holds for every kind of graph, at sizes that are small, prime or powers of two."""
 
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -46,48 +46,49 @@ def check(graph: Graph, size: int) -> None:
     assert graph.rounds_to(1e-3) > 0
 
 
+def all_of(kind: Topology) -> list[Graph]:
+    """Of every size that there is."""
+    return [kind.of(size) for size in SIZES if possible(kind, size)]
+
+
 @every_kind
-@pytest.mark.parametrize("size", SIZES)
-def test_every_kind_is_connected_and_keeps_the_mean(kind: Topology, size: int) -> None:
-    if not possible(kind, size):
-        with pytest.raises(ValueError, match=f"{size}"):
-            kind.of(size)
-        return
-    graph = kind.of(size)
-    check(graph, size)
-    assert graph.doubly_stochastic
-    for phase in graph.phases:
-        np.testing.assert_allclose(phase.sum(1), 1, rtol=0, atol=1e-12)
-        assert (np.diag(phase) > 0).all(), "everyone keeps a share"
-    assert graph.degree <= max(0, size - 1)
+def test_every_kind_is_connected_and_keeps_the_mean(kind: Topology) -> None:
+    for graph in all_of(kind):
+        check(graph, graph.size)
+        assert graph.doubly_stochastic, graph.size
+        for phase in graph.phases:
+            np.testing.assert_allclose(phase.sum(1), 1, rtol=0, atol=1e-12)
+            assert (np.diag(phase) > 0).all(), "everyone keeps a share"
+        assert graph.degree <= max(0, graph.size - 1)
+
+
+@every_kind
+def test_a_size_that_cannot_be_is_told(kind: Topology) -> None:
+    for size in SIZES:
+        if not possible(kind, size):
+            with pytest.raises(ValueError, match=f"{size}"):
+                kind.of(size)
 
 
 @pytest.mark.parametrize("kind", SYMMETRIC, ids=repr)
-@pytest.mark.parametrize("size", [n for n in SIZES if n > 1])
-def test_conversations_are_weighed_alike_by_both_ends(kind: Topology, size: int) -> None:
-    if not possible(kind, size):
-        return
-    graph = kind.of(size)
-    assert graph.symmetric
-    assert not graph.varies
-    assert all(low < high for low, high in graph.edges)
-    assert len(set(graph.edges)) == len(graph.edges)
-    rate = graph.diffusion_rate
-    assert rate is not None
-    # The best rate makes the slowest difference shrink as fast as the one that overshoots the most.
-    left = np.sort(np.linalg.eigvalsh(np.eye(size) - rate * (np.eye(size) - graph.phases[0])))
-    assert left[-2] == pytest.approx(-left[0], abs=1e-12)
+def test_conversations_are_weighed_alike_by_both_ends(kind: Topology) -> None:
+    for graph in (graph for graph in all_of(kind) if graph.size > 1):
+        assert graph.symmetric, graph.size
+        assert not graph.varies
+        assert all(low < high for low, high in graph.edges)
+        assert len(set(graph.edges)) == len(graph.edges)
+        rate = graph.diffusion_rate
+        assert rate is not None
+        # The best rate makes the slowest difference shrink as fast as the one that overshoots the most.
+        left = np.sort(np.linalg.eigvalsh(np.eye(graph.size) - rate * (np.eye(graph.size) - graph.phases[0])))
+        assert left[-2] == pytest.approx(-left[0], abs=1e-12), graph.size
 
 
 @every_kind
-@pytest.mark.parametrize("size", SIZES)
-def test_what_a_rank_sums_is_its_row_and_who_hears_it_its_column(kind: Topology, size: int) -> None:
-    if not possible(kind, size):
-        return
-    graph = kind.of(size)
-    for k in range(len(graph.phases) + 1):
-        phase = graph.phases[k % len(graph.phases)]
-        for rank in range(size):
+def test_what_a_rank_sums_is_its_row_and_who_hears_it_its_column(kind: Topology) -> None:
+    for graph, size in ((graph, graph.size) for graph in all_of(kind)):
+        for k, rank in product(range(len(graph.phases) + 1), range(size)):
+            phase = graph.phases[k % len(graph.phases)]
             row, others = graph.row(rank, k), graph.others(rank, k)
             assert dict(row.weights) == {j: phase[rank, j] for j in range(size) if phase[rank, j]}
             assert dict(others.weights) == {j: w for j, w in row.weights if j != rank}

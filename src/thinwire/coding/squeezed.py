@@ -122,9 +122,9 @@ def _plan(counts: Integers, step: int, nbytes: int, model: Model | None, coder: 
     plans = _plans(model, counts, coder) if model else _plans(Histogram(), counts, coder)
     if not model and _table_matters(plans):
         by_law = _plans(GenNorm("moments"), counts, coder)
-        if nbytes >= LONG and len(counts) <= WIDEST and by_law:
-            if _least(by_law).nbytes < _least(plans).nbytes * (1 + NEAR):
-                by_law += _plans(GenNorm(), counts, coder)  # which may be the best
+        well = nbytes >= LONG and len(counts) <= WIDEST
+        if well and by_law and _least(by_law).nbytes < _least(plans).nbytes * (1 + NEAR):
+            by_law += _plans(GenNorm(), counts, coder)  # which may be the best
         plans += by_law
     if not plans:
         return None
