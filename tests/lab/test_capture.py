@@ -1,4 +1,4 @@
-"""Gradients that a run writes down, and what reads them back."""
+"""Gradients that a run writes down, and what reads them back. Those of real ranks are in test_processes.py."""
 
 import json
 
@@ -82,15 +82,6 @@ def test_the_first_gradient_is_that_of_rank_0s_first_batch(folder):
     F.cross_entropy(model(inputs), targets).backward()
     for name, p in model.named_parameters():
         torch.testing.assert_close(there.gradient(1, name), p.grad, rtol=1e-5, atol=1e-8)
-
-
-def test_real_ranks_write_the_same_files(tmp_path):
-    methods = ("topk", "powersgd")
-    simulated = made(tmp_path / "simulated", *(plan(method, "Draws") for method in methods))
-    real = made(tmp_path / "real", *(plan(method, "Draws", transport="processes") for method in methods))
-    assert [files_of(run) for run in real] == [files_of(run) for run in simulated]
-    assert all(len(files_of(run)) == 4 for run in real)
-    assert files_of(real[0]) != files_of(real[1])
 
 
 def test_a_run_is_the_same_with_and_without_it(tmp_path):

@@ -1,5 +1,7 @@
 """Runs by real ranks: gloo processes that torchrun starts. Those that a thin link joins are in links/test_runs.py."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.lab.tasks import called
@@ -14,10 +16,15 @@ def plan(name="Tiny", method="dense", **settings):
     return Plan(called(name), method, **({"ranks": 2, "steps": 6, "evaluations": 2} | settings))
 
 
-def heard_from(*plans, by=processes):
+def heard_from(*plans, by=processes, folder=None):
+    """What comes of plans; gradients that they capture go to folders of a folder."""
     heard = []
-    by.run(list(plans), heard.append)
+    by.run(list(plans), heard.append, folder and [folder / str(number) for number in range(len(plans))])
     return heard
+
+
+def gradients_in(folder, number):
+    return {path.name: path.read_bytes() for path in (folder / str(number) / "gradients").iterdir()}
 
 
 def runs_in(heard):
@@ -47,24 +54,38 @@ def test_an_event_is_found_in_whatever_another_rank_prints_around_it(tmp_path):
     assert list(processes._events_in("nothing else\n")) == [{"said": "nothing else\n"}]
 
 
+# All that two ranks are asked to do: they are started once for it.
+CAPTURED = [plan("Draws", method, capture=3) for method in METHODS]
+STRAGGLING = [plan("Tiny", "sgp", straggler=slow) for slow in (None, "0:50")]
+PLANS = [*CAPTURED, *STRAGGLING, plan("Diverges"), plan("Talks")]
+
+
 @pytest.fixture(scope="module")
-def events():
-    return heard_from(*(plan("Draws", method) for method in METHODS), plan("Diverges"), plan("Talks"))
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("real")
 
 
-def test_real_ranks_give_the_same_values_and_bytes_as_simulated_ones(events):
-    simulated = heard_from(*(plan("Draws", method, transport="simulated") for method in METHODS), by=simulation)
+@pytest.fixture(scope="module")
+def events(folder):
+    return heard_from(*PLANS, folder=folder)
+
+
+def test_real_ranks_give_what_simulated_ones_do_to_the_value_the_byte_and_the_gradient(events, folder, tmp_path):
+    simulated = heard_from(*(replace(p, transport="simulated") for p in CAPTURED), by=simulation, folder=tmp_path)
     real = runs_in(events)[: len(METHODS)]
     assert [what_came_out(run) for run in real] == [what_came_out(run) for run in runs_in(simulated)]
     assert [run.kinds for run in real] == [run.kinds for run in runs_in(simulated)]
     assert [run.layers for run in real] == [run.layers for run in runs_in(simulated)]
     assert [run.links for run in real] == [run.links for run in runs_in(simulated)]
     assert all(len(layer["residual"]) == len(run.evaluations) for run in real for layer in run.layers)
+    captured = [gradients_in(folder, number) for number in range(len(METHODS))]
+    assert captured == [gradients_in(tmp_path, number) for number in range(len(METHODS))]
+    assert all(len(files) == 4 for files in captured)
+    assert captured[METHODS.index("topk")] != captured[METHODS.index("powersgd")]
 
 
-def test_a_straggler_takes_longer_and_learns_the_same():
-    plans = [plan("Tiny", "sgp", straggler=slow) for slow in (None, "0:50")]
-    alone, slowed = runs_in(heard_from(*plans))
+def test_a_straggler_takes_longer_and_learns_the_same(events):
+    alone, slowed = runs_in(events)[len(CAPTURED) :][: len(STRAGGLING)]
     assert what_came_out(alone) == what_came_out(slowed)
     # It sleeps after all steps but the last, for as long as 49 such steps take.
     assert slowed.seconds["compute"] > 10 * alone.seconds["compute"]
@@ -72,13 +93,13 @@ def test_a_straggler_takes_longer_and_learns_the_same():
 
 
 def test_ranks_that_are_there_take_the_next_plan_as_well(events):
-    assert [event["begins"] for event in events if "begins" in event] == list(range(len(METHODS) + 2))
+    assert [event["begins"] for event in events if "begins" in event] == list(range(len(PLANS)))
 
 
 def test_divergence_is_one_message_and_ends_one_run(events):
     (failed,) = [event["failed"] for event in events if "failed" in event]
     assert "NaN or infinity" in failed
-    assert len(runs_in(events)) == len(METHODS) + 1
+    assert len(runs_in(events)) == len(PLANS) - 1
 
 
 def test_what_a_task_prints_is_heard_and_does_no_harm(events):
