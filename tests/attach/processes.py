@@ -258,6 +258,7 @@ def _done(data: bytes) -> Any:
             try:
                 return job.function(*job.args)
             finally:
-                dist.destroy_process_group()
+                if dist.is_initialized():  # what it was asked to do may have ended it
+                    dist.destroy_process_group()
     except BaseException:
         return Failure(traceback.format_exc())
