@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import lru_cache
 from math import isfinite
 
 import torch
@@ -141,7 +142,13 @@ class LazyCoding(ABC):
 
 def outline(what: Tensor | Lazy) -> Tensor:
     """A tensor of its shape and type that holds nothing."""
-    return torch.empty(what.shape, dtype=what.dtype, device="meta")
+    return hollow(what.shape, what.dtype)
+
+
+@lru_cache(maxsize=4096)
+def hollow(shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    """A tensor that holds nothing: the same one for all who ask, as messages of small tensors have several each."""
+    return torch.empty(shape, dtype=dtype, device="meta")
 
 
 def dense(what: Tensor | Lazy | Rest) -> Tensor:

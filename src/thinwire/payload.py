@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .core import Codec, Parts, PayloadError
 from .kernels.bits import bytes_of
-from .lazy import Lazy, dense
+from .lazy import Lazy, dense, hollow
 from .varints import Reader, written
 
 MAGIC, VERSION = b"TW", 1
@@ -189,13 +189,15 @@ def _cut(buffer: Tensor, slots: tuple[Slot, ...]) -> Parts:
         raise PayloadError(f"the parts need {needed} bytes, the buffer has {buffer.nbytes} as {buffer.dtype}")
     parts, start = [], 0
     for slot in slots:
-        if slot.has_data:
-            piece = buffer[start : start + slot.nbytes]
-            if piece.storage_offset() % slot.dtype.itemsize:
-                piece = piece.clone()  # a view of wider numbers has to be aligned
-            parts.append(piece.view(slot.dtype).view(slot.shape))
-        else:
-            parts.append(torch.empty(slot.shape, dtype=slot.dtype, device="meta"))
+        if not slot.has_data:
+            parts.append(hollow(slot.shape, slot.dtype))
+            continue
+        piece = buffer[start : start + slot.nbytes]
+        if piece.storage_offset() % slot.dtype.itemsize:
+            piece = piece.clone()  # a view of wider numbers has to be aligned
+        if slot.dtype != torch.uint8:
+            piece = piece.view(slot.dtype)
+        parts.append(piece if piece.shape == slot.shape else piece.view(slot.shape))
         start += slot.nbytes
     return tuple(parts)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..core import PayloadError
-from ..lazy import Lazy, Rest
+from ..lazy import Lazy, Rest, outline
 from .bits import packed_bytes, unpack
 from .compiled import loops_for, vector
 from .threads import spread
@@ -116,8 +116,7 @@ class Coded(Lazy):
         spread(lambda start, stop: add_rest(*codes, start, stop, *others), out.numel())
 
     def times(self, factor: float) -> "Coded":
-        like = torch.empty(self.shape, dtype=self.dtype, device="meta")
-        return Coded(self.packed, self.scale * factor, self.meaning, like)
+        return Coded(self.packed, self.scale * factor, self.meaning, outline(self))
 
     def bound(self) -> float:
         """What no entry exceeds in size; NaN or infinity if there may be one."""

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..lazy import Lazy, Rest
+from ..lazy import Lazy, Rest, outline
 from .compiled import loops_for, vector
 from .threads import spread
 
@@ -56,7 +56,7 @@ class Sparse(Lazy):
         ]
 
     def times(self, factor: float) -> "Sparse":
-        return Sparse(self.values * factor, self.where, torch.empty(self.shape, dtype=self.dtype, device="meta"))
+        return Sparse(self.values * factor, self.where, outline(self))
 
     def bound(self) -> float:
         # A sum in 64 bits does not overflow, and is NaN or infinite if any of them is.

@@ -119,6 +119,8 @@ class _Round:
         nothing, shards = _joined([]), [g.shard_bytes(self.rank) for g in self.summed]
         for r in self.others:
             messages = [m for m in self.sealed if r in m.speakers]
+            if not (shards or messages):
+                continue
             lengths = shards + [m.heard_bytes for m in messages]
             pieces = payload.split(heard.get(r, nothing), lengths)  # nothing comes from who has nothing to say
             for group, piece in zip(self.summed, pieces, strict=False):
