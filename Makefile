@@ -4,6 +4,9 @@ BIN := .venv/bin
 # Tests that measure links: nothing else runs beside them.
 ALONE := tests/lab/links
 
+# Tests and runs start many processes, each of which would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test check bench clean
 
 demo: .venv/ready

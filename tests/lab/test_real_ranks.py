@@ -18,12 +18,23 @@ MEETING = (
 SERVED = ("server:adacomp", "Server(Quantize(8), Identity(), apart=True)", "Server(Sign(), Sign(), at=2, apart=True)")
 
 
+PLANS = [plan("Draws", method, ranks=4) for method in (*NEIGHBOURS, *SERVED, *MEETING)]
+
+
 @pytest.fixture(scope="module")
-def runs():
-    """Of real and of simulated ranks: four of them, so that not everyone is everyone's neighbour."""
-    plans = [plan("Draws", method, ranks=4) for method in (*NEIGHBOURS, *SERVED, *MEETING)]
-    real = runs_in(heard_from(*plans))
-    simulated = runs_in(heard_from(*(replace(p, transport="simulated") for p in plans), by=simulation))
+def ended():
+    """What four ranks told, so that not everyone is everyone's neighbour; and what they ended with in a last plan."""
+    heard = []
+    with pytest.raises(processes.RanksError) as raised:
+        processes.run([*PLANS, plan("Breaks", ranks=4)], heard.append)
+    return heard, str(raised.value)
+
+
+@pytest.fixture(scope="module")
+def runs(ended):
+    """Of real and of simulated ranks."""
+    real = runs_in(ended[0])
+    simulated = runs_in(heard_from(*(replace(p, transport="simulated") for p in PLANS), by=simulation))
     assert [run.label for run in real] == [*NEIGHBOURS, *SERVED, *MEETING]
     return real, simulated
 
@@ -57,7 +68,5 @@ def test_groups_and_factors_are_told(runs):
     assert len(of_factors.factored["changes"]) >= 2
 
 
-def test_a_rank_that_raises_is_named_with_its_reason():  # and one that is killed in test_comparison.py
-    with pytest.raises(processes.RanksError) as raised:
-        heard_from(plan("Breaks"))
-    assert str(raised.value) == "rank 1 ended with exit code 1: RuntimeError: the third step is too much"
+def test_a_rank_that_raises_is_named_with_its_reason(ended):  # and one that is killed in test_comparison.py
+    assert ended[1] == "rank 1 ended with exit code 1: RuntimeError: the third step is too much"
