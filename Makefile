@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Tests that measure links: nothing else runs beside them.
-ALONE := tests/lab/links
+ALONE := $(addprefix tests/lab/links/,test_check.py test_ranks.py test_runs.py)
 
 # Tests and runs start many processes, each of which would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -13,7 +13,7 @@ demo: .venv/ready
 	$(BIN)/thinwire demo
 
 test: .venv/ready
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --ignore=$(ALONE)
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(ALONE))
 	$(BIN)/python -m pytest $(ALONE)
 
 check: .venv/ready

@@ -16,6 +16,7 @@ from .gen_norm import GenNorm
 from .groups import MOST, PIECE, groups, least_bits
 from .histogram import Histogram
 from .model import Integers, Model
+from .parameters import TOLD
 
 STORED, GROUPED = 0, 1
 CODERS: dict[int, Coder] = {coder.code: coder for coder in (Huffman(), Rans())}
@@ -117,10 +118,11 @@ def _expand_groups(block: Bytes, count: int, dtype: type[Any]) -> tuple[Symbols,
 
 
 def _plan(counts: Integers, step: int, nbytes: int, model: Model | None, coder: Coder | None) -> Plan | None:
-    if step * (least_bits(counts) + PER_KIND * np.count_nonzero(counts)) >= 8 * nbytes * FLAT:
+    least = least_bits(counts)
+    if step * (least + PER_KIND * np.count_nonzero(counts)) >= 8 * nbytes * FLAT:
         return None
     plans = _plans(model, counts, coder) if model else _plans(Histogram(), counts, coder)
-    if not model and _table_matters(plans):
+    if not model and _law_may_be_shorter(plans, least):
         by_law = _plans(GenNorm("moments"), counts, coder)
         well = nbytes >= LONG and len(counts) <= WIDEST
         if well and by_law and _least(by_law).nbytes < _least(plans).nbytes * (1 + NEAR):
@@ -134,9 +136,12 @@ def _plan(counts: Integers, step: int, nbytes: int, model: Model | None, coder: 
     return best._replace(nbytes=step * best.nbytes)
 
 
-def _table_matters(plans: list[Plan]) -> bool:
-    """Whether a table takes so much that a law, which has none, could be shorter by more than nothing."""
-    return not plans or len(plans[0].told) > SLIGHT * _least(plans).nbytes
+def _law_may_be_shorter(plans: list[Plan], least: float) -> bool:
+    """Whether a table takes so much more than its symbols must that a law, which has none, could be shorter."""
+    if not plans:
+        return True
+    fast = max(plan.nbytes for plan in plans)  # what is taken, where others are hardly shorter
+    return len(plans[0].told) > SLIGHT * _least(plans).nbytes and 1 + TOLD.size + least / 8 < fast
 
 
 def _least(plans: list[Plan]) -> Plan:
