@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Generator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Replica, Reply, State
-from ..lazy import Lazy, copy_, dense, is_finite, norm, outline, pieces
+from ..lazy import Lazy, copy_, dense, hollow, is_finite, norm, pieces
 from ..outcome import Learning, Lost
 from ..precision import working
 from ..reducers import as_reducer, servers_apart
@@ -52,23 +53,51 @@ class Unit(NamedTuple):
             copy_(x, part)
 
 
+class _Outlined(NamedTuple):
+    """What there is to know of a parameter to find the units."""
+
+    name: str
+    kind: str
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+    end: str
+    is_part: bool  # the ranks of a replica have different parts of it
+
+
 def units_of(replica: Replica, reducer: Codec | Reducer, fuse_below: int) -> tuple[Unit, ...]:
     """What to talk about, in an order that depends on the model alone."""
-    groups: dict[Any, list[str]] = defaultdict(list)
-    apart = servers_apart(as_reducer(reducer))
-    trainers = tuple(rank for rank in range(replica.size) if rank not in apart) or (0,)
-    for name, p in replica.parameters.items():
-        parameter = Parameter(name, replica.kinds[name], outline(p), trainers, replica.ends.get(name, ""))
-        suited = as_reducer(reducer).suited(parameter)
-        joint = suited.joined((p.numel(),)) is not None
-        alone = not joint and (suited.shaped or p.numel() >= fuse_below)
-        groups[suited, p.dtype, p.device, name if alone else None, _is_part(replica.wholes.get(name))].append(name)
+    outlined = tuple(
+        _Outlined(
+            name,
+            replica.kinds[name],
+            p.shape,
+            p.dtype,
+            p.device,
+            replica.ends.get(name, ""),
+            _is_part(replica.wholes.get(name)),
+        )
+        for name, p in replica.parameters.items()
+    )
+    return _units(outlined, as_reducer(reducer), fuse_below, replica.size)
+
+
+@lru_cache(maxsize=64)  # strategies ask in every step
+def _units(outlined: tuple[_Outlined, ...], reducer: Reducer, fuse_below: int, size: int) -> tuple[Unit, ...]:
+    groups: dict[Any, list[_Outlined]] = defaultdict(list)
+    apart = servers_apart(reducer)
+    trainers = tuple(rank for rank in range(size) if rank not in apart) or (0,)
+    for p in outlined:
+        suited = reducer.suited(Parameter(p.name, p.kind, hollow(p.shape, p.dtype), trainers, p.end))
+        joint = suited.joined((p.shape.numel(),)) is not None
+        alone = not joint and (suited.shaped or p.shape.numel() >= fuse_below)
+        groups[suited, p.dtype, p.device, p.name if alone else None, p.is_part].append(p)
     units = []
     # What all ranks of a replica have in full comes first, and by itself: what is said of it must not depend on what
     # each of them has a part of.
-    for seed, ((suited, *_), names) in enumerate(sorted(groups.items(), key=lambda group: group[0][-1])):
-        sizes = tuple(replica.parameters[name].numel() for name in names)
-        units.append(Unit(tuple(names), suited.joined(sizes) or suited, seed))
+    for seed, ((suited, *_), grouped) in enumerate(sorted(groups.items(), key=lambda group: group[0][-1])):
+        names, sizes = tuple(p.name for p in grouped), tuple(p.shape.numel() for p in grouped)
+        units.append(Unit(names, suited.joined(sizes) or suited, seed))
     return tuple(units)
 
 
