@@ -14,8 +14,8 @@ settings.register_profile("thinwire", deadline=None, derandomize=True, database=
 settings.load_profile("thinwire")
 
 # Have tests of many seconds.
-LONG = ("attach/", "lab/", "replicator/", "strategies/", "reducers/", "transports/")
-LONG += ("kernels/test_compiled.py", "test_cli.py")
+LONG = ("attach/", "codecs/", "contracts/", "lab/", "replicator/", "strategies/", "reducers/", "transports/")
+LONG += ("kernels/test_compiled.py", "test_cli.py", "test_payload.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
