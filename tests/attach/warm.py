@@ -3,6 +3,8 @@
 Importing this loads the compiled loops of all methods. It begins no thread, which would be missing in what is forked.
 """
 
+import os
+
 import torch
 
 import thinwire
@@ -23,5 +25,14 @@ def use(method: str) -> None:
 
 
 sgd(classifier())  # torch imports its compiler for the first optimizer, which takes as long as all of torch
-for name in NAMES:
+
+
+def in_turn() -> tuple[str, ...]:
+    """The methods, from another one on for each of pytest's workers: what one of them has compiled, others only load."""
+    worker, workers = os.environ.get("PYTEST_XDIST_WORKER", "gw0"), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
+    first = int(worker.removeprefix("gw")) * len(NAMES) // int(workers)
+    return NAMES[first:] + NAMES[:first]
+
+
+for name in in_turn():
     use(name)
