@@ -28,7 +28,7 @@ sgd(classifier())  # torch imports its compiler for the first optimizer, which t
 
 
 def in_turn() -> tuple[str, ...]:
-    """The methods, from another one on for each of pytest's workers: what one of them has compiled, others only load."""
+    """The methods, from another one on for each worker of pytest: what one has compiled, the others only load."""
     worker, workers = os.environ.get("PYTEST_XDIST_WORKER", "gw0"), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
     first = int(worker.removeprefix("gw")) * len(NAMES) // int(workers)
     return NAMES[first:] + NAMES[:first]
