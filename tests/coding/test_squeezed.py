@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.fuzz import damaged
 from thinwire import GenNorm, Histogram, Huffman, Laplace, Normal, PayloadError, Rans
-from thinwire.coding import Coder, Model
+from thinwire.coding import Coder, Model, squeezed
 from thinwire.coding.groups import least_bits
 from thinwire.coding.squeezed import GROUPED, STORED, expand, squeeze
 
@@ -114,6 +114,43 @@ def test_groups_within_groups_and_groups_that_are_not_there_are_refused() -> Non
             expand(damaged, len(symbols), np.uint8)
     with pytest.raises(PayloadError):
         expand(block, len(symbols) // 2, np.uint16)
+
+
+def rows(size: int) -> list[np.ndarray]:
+    """Of few kinds of symbols and of many, which follow a law and which do not."""
+    chance = np.random.default_rng(size)
+    return [
+        integers(entries(0.7, size), 8, 10),
+        integers(entries(2.0, size), 8, 40),
+        integers(entries(1.0, size), 4, 1),
+        integers(entries(1.0, size), 2, 1),
+        floats(entries(0.5, size) / 100, "fp8-152"),
+        floats(entries(1.0, size) * 0.6, "fp4-121"),
+        chance.integers(0, 256, size).astype(np.uint8),
+        (chance.random(size) ** 4 * 9).astype(np.uint8),
+        (chance.random(size) < 0.02).astype(np.uint8),
+    ]
+
+
+@pytest.mark.parametrize("coder", CODERS, ids=repr)
+@pytest.mark.parametrize("size", [30, 100, 300, 1000, 6000])
+def test_no_law_is_left_out_that_would_be_shorter(
+    size: int, coder: Coder | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = [squeeze(row, None, coder) for row in rows(size)]
+    monkeypatch.setattr(squeezed, "_law_may_be_shorter", lambda plans, least: True)
+    tried = [squeeze(row, None, coder) for row in rows(size)]
+    assert all(
+        len(left_out) <= len(found) * (1 + squeezed.SLIGHT) for left_out, found in zip(blocks, tried, strict=True)
+    )
+
+
+def test_of_short_rows_a_better_fit_would_save_a_percent_or_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    from_moments = [squeeze(row, None, None) for row in rows(3000)]
+    monkeypatch.setattr(squeezed, "LONG", 0)
+    well = [squeeze(row, None, None) for row in rows(3000)]
+    assert from_moments != well, "or nothing would be compared"
+    assert all(len(short) < 1.02 * len(found) for short, found in zip(from_moments, well, strict=True))
 
 
 def test_rans_is_taken_where_huffmans_whole_bits_are_too_many() -> None:
