@@ -19,5 +19,5 @@ LONG += ("kernels/test_compiled.py", "test_cli.py", "test_payload.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first, so that two workers end at about the same time; within a file, the order stays."""
+    """Long files first, so that all workers end at about the same time; within a file, the order stays."""
     items.sort(key=lambda item: not any(f"tests/{place}" in item.nodeid for place in LONG))

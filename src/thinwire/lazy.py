@@ -147,7 +147,7 @@ def outline(what: Tensor | Lazy) -> Tensor:
 
 @lru_cache(maxsize=4096)
 def hollow(shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """A tensor that holds nothing: the same one for all who ask, as messages of small tensors have several each."""
+    """A tensor that holds nothing: the same one for all who ask, so nobody may change it."""
     return torch.empty(shape, dtype=dtype, device="meta")
 
 

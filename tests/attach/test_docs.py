@@ -59,13 +59,13 @@ def said_under_torchrun(script: str, ranks: int) -> str:
 def test_neighbours_train(tmp_path: Path) -> None:
     told = re.findall(
         r"replicas are ([\d.]+)% apart, \{\d: (\d+), \d: \2\} bytes",
-        said_by_ranks(script_of("neighbours.md", tmp_path), 3),
+        said_under_torchrun(script_of("neighbours.md", tmp_path), 3),
     )
     assert len(told) == 3
     assert len({apart for apart, _ in told}) == 1
 
 
 def test_replicas_that_meet_train(tmp_path: Path) -> None:
-    said = said_under_torchrun(script_of("less_often.md", tmp_path), 2)
+    said = said_by_ranks(script_of("less_often.md", tmp_path), 2)
     told = re.findall(r"replicas are ([\d.]+)% apart, (\d+) times fewer bytes", said)
     assert told == [("0.0", "50")] * 2, "they have just met"

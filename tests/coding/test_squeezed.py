@@ -120,6 +120,7 @@ def rows(size: int) -> list[np.ndarray]:
     """Of few kinds of symbols and of many, which follow a law and which do not."""
     chance = np.random.default_rng(size)
     return [
+        integers(entries(0.4, size), 8, 4),
         integers(entries(0.7, size), 8, 10),
         integers(entries(2.0, size), 8, 40),
         integers(entries(1.0, size), 4, 1),
@@ -145,12 +146,13 @@ def test_no_law_is_left_out_that_would_be_shorter(
     )
 
 
-def test_of_short_rows_a_better_fit_would_save_a_percent_or_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    from_moments = [squeeze(row, None, None) for row in rows(3000)]
+def test_of_short_rows_a_better_fit_would_save_a_dozen_bytes_or_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    several = [row for size in (60, 200, 600, 2000, 4000) for row in rows(size)]
+    from_moments = [squeeze(row, None, None) for row in several]
     monkeypatch.setattr(squeezed, "LONG", 0)
-    well = [squeeze(row, None, None) for row in rows(3000)]
+    well = [squeeze(row, None, None) for row in several]
     assert from_moments != well, "or nothing would be compared"
-    assert all(len(short) < 1.02 * len(found) for short, found in zip(from_moments, well, strict=True))
+    assert max(len(short) - len(found) for short, found in zip(from_moments, well, strict=True)) <= 16
 
 
 def test_rans_is_taken_where_huffmans_whole_bits_are_too_many() -> None:

@@ -76,12 +76,15 @@ def test_a_run_that_fails_is_told_of_and_the_others_are_made(tmp_path):
 
 def test_ranks_that_die_are_replaced_for_the_next_run(tmp_path):
     settings = {"transport": "processes", "steps": 4}
-    jobs = [job(tmp_path, "topk", "Dies", **settings), job(tmp_path, "fp16", **settings)]
-    with pytest.raises(Failed, match="topk, seed 1: rank 1 was killed by SIGKILL") as raised:
+    named = (("topk", "Dies"), ("fp16", "Tiny"), ("sign", "Breaks"))
+    jobs = [job(tmp_path, method, name, **settings) for method, name in named]
+    with pytest.raises(Failed) as raised:
         run_all(jobs, nobody)
-    assert str(jobs[0].folder / LOG) in str(raised.value)
-    assert jobs[0].finished() is None
-    assert jobs[1].finished() is not None
+    told = str(raised.value)
+    assert "topk, seed 1: rank 1 was killed by SIGKILL" in told
+    assert "sign, seed 1: rank 1 ended with exit code 1: RuntimeError: the third step is too much" in told
+    assert all(str(jobs[number].folder / LOG) in told for number in (0, 2))
+    assert [one.finished() is not None for one in jobs] == [False, True, False]
 
 
 def test_a_full_disk_leaves_no_half_run(tmp_path, monkeypatch):

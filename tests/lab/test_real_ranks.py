@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.lab.test_processes import heard_from, judged, plan, runs_in, what_came_out
-from thinwire.lab import processes, simulation
+from thinwire.lab import simulation
 
 NEIGHBOURS = ("dpsgd", "choco", "powergossip", "sgp", "osgp")
 MEETING = (
@@ -18,23 +18,12 @@ MEETING = (
 SERVED = ("server:adacomp", "Server(Quantize(8), Identity(), apart=True)", "Server(Sign(), Sign(), at=2, apart=True)")
 
 
-PLANS = [plan("Draws", method, ranks=4) for method in (*NEIGHBOURS, *SERVED, *MEETING)]
-
-
 @pytest.fixture(scope="module")
-def ended():
-    """What four ranks told, so that not everyone is everyone's neighbour; and what they ended with in a last plan."""
-    heard = []
-    with pytest.raises(processes.RanksError) as raised:
-        processes.run([*PLANS, plan("Breaks", ranks=4)], heard.append)
-    return heard, str(raised.value)
-
-
-@pytest.fixture(scope="module")
-def runs(ended):
-    """Of real and of simulated ranks."""
-    real = runs_in(ended[0])
-    simulated = runs_in(heard_from(*(replace(p, transport="simulated") for p in PLANS), by=simulation))
+def runs():
+    """Of real and of simulated ranks: four of them, so that not everyone is everyone's neighbour."""
+    plans = [plan("Draws", method, ranks=4) for method in (*NEIGHBOURS, *SERVED, *MEETING)]
+    real = runs_in(heard_from(*plans))
+    simulated = runs_in(heard_from(*(replace(p, transport="simulated") for p in plans), by=simulation))
     assert [run.label for run in real] == [*NEIGHBOURS, *SERVED, *MEETING]
     return real, simulated
 
@@ -66,7 +55,3 @@ def test_groups_and_factors_are_told(runs):
     of_groups, of_factors = runs[0][-4:-2], runs[0][-1]
     assert all(run.groups["within"] and run.groups["between"] for run in of_groups)
     assert len(of_factors.factored["changes"]) >= 2
-
-
-def test_a_rank_that_raises_is_named_with_its_reason(ended):  # and one that is killed in test_comparison.py
-    assert ended[1] == "rank 1 ended with exit code 1: RuntimeError: the third step is too much"

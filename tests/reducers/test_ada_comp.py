@@ -138,7 +138,7 @@ def test_it_learns_with_one_rank_or_many(optimizer, ranks):
 
 
 @pytest.mark.parametrize("optimizer", [SGD, ADAM], ids=["sgd", "adam"])
-def test_there_is_as_much_to_learn_without_it(optimizer):  # by any number of ranks, as they share one batch
+def test_without_it_more_is_learned(optimizer):  # by any number of ranks: they share 64 examples a step
     assert trained(Average(), optimizer, 1) < 0.1
 
 

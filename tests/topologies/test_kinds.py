@@ -48,7 +48,10 @@ def check(graph: Graph, size: int) -> None:
 
 def all_of(kind: Topology) -> list[Graph]:
     """Of every size that there is."""
-    return [kind.of(size) for size in SIZES if possible(kind, size)]
+    sizes = [size for size in SIZES if possible(kind, size)]
+    graphs = [kind.of(size) for size in sizes]
+    assert [graph.size for graph in graphs] == sizes
+    return graphs
 
 
 @every_kind

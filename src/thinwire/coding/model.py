@@ -19,7 +19,10 @@ class Model(Described, ABC):
         """The parameters, as they travel, of symbols that are there so often; None if it cannot tell of such."""
 
     def told(self, counts: Integers) -> tuple[bytes, Integers] | None:
-        """The parameters that `fit` finds, and the weights that whoever reads them will find."""
+        """The parameters that `fit` finds, and the weights that whoever reads them will find.
+
+        A model that knows those without reading overrides it, and keeps both alike.
+        """
         parameters = self.fit(counts)
         return None if parameters is None else (parameters, self.weights(parameters, len(counts))[0])
 

@@ -29,7 +29,7 @@ SLIGHT = 0.001  # of the bytes: no law is looked for where a table takes less, a
 NEAR = 0.03  # of the bytes by which a law from moments may be worse than a table, and yet be worth a better fit
 WORTH = 0.02  # of the bytes, that rANS must save to be taken where nothing is said, as it takes longer
 WIDEST = 256  # alphabets up to which a law is fitted by likelihood where nothing is said
-LONG = 2**12  # bytes of a row from which on it is: of fewer, it saves a percent at most, for milliseconds
+LONG = 2**12  # bytes of a row from which on it is: of fewer, it saves a dozen or so, for milliseconds
 
 
 class Plan(NamedTuple):
@@ -140,8 +140,8 @@ def _law_may_be_shorter(plans: list[Plan], least: float) -> bool:
     """Whether a table takes so much more than its symbols must that a law, which has none, could be shorter."""
     if not plans:
         return True
-    fast = max(plan.nbytes for plan in plans)  # what is taken, where others are hardly shorter
-    return len(plans[0].told) > SLIGHT * _least(plans).nbytes and 1 + TOLD.size + least / 8 < fast
+    longest = max(plan.nbytes for plan in plans)  # which may be taken, where others are hardly shorter
+    return len(plans[0].told) > SLIGHT * _least(plans).nbytes and 1 + TOLD.size + least / 8 < longest
 
 
 def _least(plans: list[Plan]) -> Plan:

@@ -17,10 +17,9 @@ def printed(checked):
 @pytest.mark.usefixtures("possible")
 def test_a_link_carries_what_it_says_in_both_directions():
     link = links.Link.parse("15mbit/10mbit")
-    # A machine that is held up for 50 ms carries too little in that second; a link that does not hold never carries it.
-    checked = next((found for found in (links.check(link, seconds=1.0) for _ in range(3)) if found.holds), None)
-    assert checked is not None
+    checked = links.check(link, seconds=3.0)  # long enough that a machine may be held up for a tenth of a second
     assert checked.peers == 2, "one peer could not fill 15mbit with its 10mbit"
+    assert checked.holds
     down, up = checked.ways["down"], checked.ways["up"]
     assert (down.nominal, up.nominal) == (link.down, link.up)
     for way in (down, up):
