@@ -54,6 +54,24 @@ def test_an_event_is_found_in_whatever_another_rank_prints_around_it(tmp_path):
     assert list(processes._events_in("nothing else\n")) == [{"said": "nothing else\n"}]
 
 
+def test_one_that_had_raised_is_the_cause_even_if_torchrun_ended_it_before_it_was_gone():
+    said = """[rank1]: Traceback (most recent call last):
+[rank1]:   File "task.py", line 3, in adjust
+[rank1]: RuntimeError: too much
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "task.py", line 9, in meet
+[rank0]: thinwire.replicator.contract.ContractError: rank 1 has stopped: RuntimeError: too much
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+[1]: rank      : 1 (local_rank: 1)
+  exitcode  : -15 (pid: 2)
+[2]: rank      : 2 (local_rank: 2)
+  exitcode  : -15 (pid: 3)
+[0]: rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 1)
+"""
+    assert processes._what_failed(said, 1) == "rank 1 ended with exit code 1: RuntimeError: too much"
+
+
 # All that two ranks are asked to do: they are started once for it.
 CAPTURED = [plan("Draws", method, capture=3) for method in METHODS]
 STRAGGLING = [plan("Tiny", "sgp", straggler=slow) for slow in (None, "0:50")]

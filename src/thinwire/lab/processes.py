@@ -96,14 +96,19 @@ def _what_failed(said: str, code: int) -> str:
     # torchrun's summary has all ranks that failed. One that was killed, or failed of itself, is the cause: the others
     # only lost their connection to it.
     summary = said.partition("ChildFailedError")[2]
-    failed = {
+    ended = {
         int(rank): int(exit_code)
         for rank, exit_code in re.findall(r"rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", summary, re.DOTALL)
-        if int(exit_code) != -signal.SIGTERM  # ended by torchrun, for the others' sake
     }
-    words = {rank: _last_words(said, rank) for rank in failed}
+    words = {rank: _last_words(said, rank) for rank in ended}
+    of_itself = [rank for rank in ended if words[rank] and not LOST.search(words[rank])]
+    # torchrun ends all others when one has ended. Who has raised by then, and is on its way out, would have ended so.
+    failed = {
+        rank: 1 if code == -signal.SIGTERM else code
+        for rank, code in ended.items()
+        if code != -signal.SIGTERM or rank in of_itself
+    }
     killed = [rank for rank, exit_code in failed.items() if exit_code < 0]
-    of_itself = [rank for rank in failed if words[rank] and not LOST.search(words[rank])]
     for rank in (*killed, *of_itself, *failed):
         return f"rank {rank} {_told(failed[rank])}" + (f": {words[rank]}" if words[rank] and rank not in killed else "")
     return f"the ranks {_told(code)}"

@@ -39,7 +39,9 @@ from .inputs import Inputs
 from .nests import detached
 from .training import Training
 
-SPEAK = 1.0  # seconds for the one that stopped first to show its error in: launchers end it when another one has ended
+# Seconds for the one that stopped first to show its error in, as launchers end it when another one has ended. It tells
+# all others before, so they are for each of those who are told, and at most.
+SPEAK, LONGEST = 1.0, 5.0
 
 Step = Callable[[Context, Any], Any]
 Input = Callable[[Context], Iterable[Any]]
@@ -253,7 +255,7 @@ class Replicator:
         for thread in threads:
             thread.join()
         if isinstance(problem, ContractError | PeerLostError):
-            time.sleep(SPEAK)
+            time.sleep(min(SPEAK * max(1, self._world.size - 1), LONGEST))
 
     def _save(self, folder: Path, inputs: Inputs, began: int) -> None:
         self._training.save(folder, inputs.state_dict() | {"began": began})
