@@ -3,6 +3,7 @@
 Importing this loads the compiled loops of all methods. It begins no thread, which would be missing in what is forked.
 """
 
+import gc
 import os
 
 import torch
@@ -36,3 +37,5 @@ def in_turn() -> tuple[str, ...]:
 
 for name in in_turn():
     use(name)
+gc.collect()
+gc.freeze()  # a forked process that looked through all of this for garbage would copy it
