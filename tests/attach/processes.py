@@ -258,7 +258,6 @@ def _done(data: bytes) -> Any:
             try:
                 return job.function(*job.args)
             finally:
-                if dist.is_initialized():  # what it was asked to do may have ended it
-                    dist.destroy_process_group()
+                dist.destroy_process_group()
     except BaseException:
         return Failure(traceback.format_exc())

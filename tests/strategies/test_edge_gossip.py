@@ -46,12 +46,16 @@ def mixed(between: Rehearsal, steps: int) -> None:
 
 
 def test_consensus_on_a_ring_of_eight_is_as_fast_as_the_authors_algorithm() -> None:
-    # A re-simulation of theirs has 1.9e-3 left after 1,000 iterations, at a rate of 1. results/gossip goes on to 3,000.
+    # The figures of a re-simulation of theirs: 1.9e-3 after 1,000 iterations and 3.6e-7 after 3,000, at a rate of 1.
     ranks = crowd(8, 100, 100)
     mean, start = tensors(ranks).mean(0), (tensors(ranks) - tensors(ranks).mean(0)).square().sum()
     between = Rehearsal(EdgeGossip(PowerIteration(1)), ranks)
-    mixed(between, 1001)  # the first step is silent
-    assert 1e-3 < float((tensors(ranks) - mean).square().sum() / start) < 4e-3
+    errors = []
+    for steps in (1001, 2000):  # the first step is silent
+        mixed(between, steps)
+        errors.append(float((tensors(ranks) - mean).square().sum() / start))
+    assert 1e-3 < errors[0] < 4e-3
+    assert 1e-7 < errors[1] < 1.2e-6
     assert (tensors(ranks).mean(0) - mean).abs().max() < 1e-13, "the mean stays, to round-off"
 
 
