@@ -1,3 +1,5 @@
+import signal
+
 import pytest
 import torch
 from hypothesis import settings
@@ -12,6 +14,10 @@ torch.set_num_threads(1)
 # The same examples every time: a failure that comes and goes teaches people to run the tests again.
 settings.register_profile("thinwire", deadline=None, derandomize=True, database=None)
 settings.load_profile("thinwire")
+
+# Whoever starts the tests in the background may have them ignore Ctrl-C, and so would what they start and interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Have tests of many seconds.
 LONG = ("attach/", "codecs/", "contracts/", "lab/", "replicator/", "strategies/", "reducers/", "transports/")
