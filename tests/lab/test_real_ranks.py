@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.attach import processes as pool
 from tests.lab.test_processes import heard_from, judged, plan, runs_in, what_came_out
-from thinwire.lab import simulation
+from thinwire.lab import rank, simulation
 
 NEIGHBOURS = ("dpsgd", "choco", "powergossip", "sgp", "osgp")
 MEETING = (
@@ -18,11 +19,18 @@ MEETING = (
 SERVED = ("server:adacomp", "Server(Quantize(8), Identity(), apart=True)", "Server(Sign(), Sign(), at=2, apart=True)")
 
 
+def told_by_a_rank(plans):
+    """What a gloo process tells, in the place of one that torchrun started for it: test_processes.py has those."""
+    told = []
+    rank.train(plans, lambda **event: told.append(event), folders=[])
+    return told
+
+
 @pytest.fixture(scope="module")
 def runs():
     """Of real and of simulated ranks: four of them, so that not everyone is everyone's neighbour."""
     plans = [plan("Draws", method, ranks=4) for method in (*NEIGHBOURS, *SERVED, *MEETING)]
-    real = runs_in(heard_from(*plans))
+    real = runs_in(pool.run(told_by_a_rank, plans, ranks=4, timeout=120)[0])
     simulated = runs_in(heard_from(*(replace(p, transport="simulated") for p in plans), by=simulation))
     assert [run.label for run in real] == [*NEIGHBOURS, *SERVED, *MEETING]
     return real, simulated

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from thinwire.lab.learner import task_of
 from thinwire.lab.plan import Plan
 from thinwire.lab.record import told_warnings
 from thinwire.lab.straggler import factor_of
-from thinwire.lab.training import AttachError, Trainer
+from thinwire.lab.training import AttachError, Tell, Trainer
 
 TOLD = "thinwire-event "  # on standard output, before what is meant for the parent
 MOST_LETTERS = 2000  # of an error, told in one piece
@@ -33,12 +34,25 @@ def main() -> None:
     links.enter(rank)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
 
-    def tell(**event: Any) -> None:
-        if rank == 0:
-            # In one piece, and short enough to stay one: others write to the same pipe.
-            sys.stdout.write(f"{TOLD}{json.dumps(event)}\n")
-            sys.stdout.flush()
+    numbers = count()
 
+    def tell(**event: Any) -> None:
+        if rank != 0:
+            return
+        if "done" in event:  # too long for one piece of a pipe
+            done = done_folder / f"{next(numbers)}.json"
+            done.write_text(json.dumps(event["done"]))
+            event = {"done": str(done)}
+        # In one piece, and short enough to stay one: others write to the same pipe.
+        sys.stdout.write(f"{TOLD}{json.dumps(event)}\n")
+        sys.stdout.flush()
+
+    train(plans, tell, folders)
+    dist.destroy_process_group()
+
+
+def train(plans: list[Plan], tell: Tell, folders: list[Path]) -> None:
+    """Train by each plan in turn, as the rank that this process is; rank 0 tells of the run that came of it."""
     for number, plan in enumerate(plans):
         torch.set_num_threads(plan.threads)
         tell(begins=number)
@@ -57,10 +71,7 @@ def main() -> None:
             tell(failed=str(error)[:MOST_LETTERS])
         else:
             if run is not None:
-                done = done_folder / f"{number}.json"
-                done.write_text(json.dumps(asdict(run)))
-                tell(done=str(done))
-    dist.destroy_process_group()
+                tell(done=asdict(run))
 
 
 if __name__ == "__main__":
