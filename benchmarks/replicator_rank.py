@@ -33,16 +33,17 @@ def step(model: nn.Module, optimizer: SGD, batch: Batch) -> Tensor:
     return loss
 
 
-def measure(here: nn.Module, there: nn.Module, steps: int) -> dict[str, list[float]]:
-    """The seconds of steps with one model by hand and with the other by run()."""
+def measure(here: nn.Module, there: nn.Module, steps: int) -> list[tuple[float, float]]:
+    """The seconds of a step with one model by hand, and of one with the other by run() beside it, again and again."""
     replicator = thinwire.Replicator("dense", seed=1)
     context = replicator.context
     by_hand, by_run = (SGD(model.parameters(), lr=0.1, momentum=0.9) for model in (here, there))
     handle = thinwire.attach(here, "dense", optimizer=by_hand) if context.num_replicas > 1 else None
     replicator.wrap(there, by_run)
     mine, theirs = batches(context), replicator.iterate(lambda _, batch: step(there, by_run, batch), batches)
-    seconds: dict[str, list[float]] = {"hand": [], "run": []}
+    pairs = []
     for i in range(steps + 2):
+        seconds = {}
         for name in ("hand", "run") if i % 2 else ("run", "hand"):
             context.barrier()
             start = time.perf_counter()
@@ -50,13 +51,14 @@ def measure(here: nn.Module, there: nn.Module, steps: int) -> dict[str, list[flo
                 next(theirs)
             else:
                 step(here, by_hand, next(mine))
-            if i > 1:  # the first steps meet costs of their own
-                seconds[name].append(time.perf_counter() - start)
+            seconds[name] = time.perf_counter() - start
+        if i > 1:  # the first steps meet costs of their own
+            pairs.append((seconds["hand"], seconds["run"]))
     theirs.close()  # type: ignore[attr-defined]  # a generator
     if handle is not None:
         handle.detach()
     replicator.close()
-    return seconds
+    return pairs
 
 
 def added(steps: int) -> float:
@@ -77,9 +79,8 @@ def main() -> None:
     torch.manual_seed(0)
     first, second = (MODELS["resnet20"].build() for _ in range(2))
     # Each model has both parts: where it lies in memory makes a difference of its own.
-    found = [measure(*models, int(sys.argv[1])) for models in ((first, second), (second, first))]
-    told = {name: statistics.fmean(statistics.median(one[name]) for one in found) for name in found[0]}
-    told["added"] = added(200)
+    both = [measure(*models, int(sys.argv[1])) for models in ((first, second), (second, first))]
+    told = {"pairs": [pair for pairs in both for pair in pairs], "added": added(200)}
     if os.environ.get("RANK", "0") == "0":  # lines of two ranks may run into each other
         print(json.dumps(told), flush=True)
 

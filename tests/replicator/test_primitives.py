@@ -1,5 +1,8 @@
 """What replicas ask of each other, in one process and in several: the same."""
 
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -148,16 +151,45 @@ def test_what_cannot_be_exchanged_is_shown():
         (lambda c: c.all_gather(torch.zeros(10)), 3 * 40),
         (lambda c: c.all_max(torch.zeros(10)), 3 * 40),
         (lambda c: c.broadcast(torch.zeros(10)), 3 * 40),  # at its source
-        (lambda c: c.barrier(), 3 * 1),
         (lambda c: c.map_gather(lambda i: i, range(8)), 3 * 2 * 8),
         (lambda c: c.gather_notes("four"), 3 * (8 + 6)),
     ],
 )
 def test_all_that_is_carried_is_counted(act, carried):
-    def counted(checked: bool) -> int:
+    assert counted(act, checked=False) == carried
+    assert counted(act, checked=True) == carried + 3 * 128, "what is compared before"
+
+
+def test_to_compare_calls_is_to_wait_for_all():
+    assert counted(lambda c: c.barrier(), checked=False) == 3 * 1
+    assert counted(lambda c: c.barrier(), checked=True) == 3 * 128
+
+
+def waited(mark: Path) -> list[bool]:
+    """Whether what the last replica does late, before a barrier, is done when the others are past it."""
+    seen = []
+    for checked in (False, True):
+        context = thinwire.Replicator(checked=checked).context
+        context.barrier()
+        mine = mark.with_suffix(f".{checked}")
+        if context.rank == context.num_replicas - 1:
+            time.sleep(0.2)
+            mine.touch()
+        context.barrier()
+        seen.append(mine.exists())
+    return seen
+
+
+def test_nobody_is_past_a_barrier_before_all_have_reached_it(tmp_path):
+    assert run(waited, tmp_path / "late", ranks=RANKS) == [[True, True]] * RANKS
+
+
+def counted(act: Callable[[thinwire.Context], object], checked: bool) -> int:
+    """What the first of four replicas carries for a call."""
+
+    def replica() -> int:
         replicator = thinwire.Replicator(checked=checked)
         act(replicator.context)
         return replicator.meter.link_bytes
 
-    assert World(4).run(lambda: counted(False))[0] == carried
-    assert World(4).run(lambda: counted(True))[0] == carried + 3 * 128, "what is compared before"
+    return World(4).run(replica)[0]

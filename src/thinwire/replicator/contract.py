@@ -41,10 +41,14 @@ class Contract:
         self.calls += 1
         site = site or called_at()
         self.transport.note(_at(what, site))
-        if not self.checked or self.transport.size == 1:
-            return
-        with self.held():
-            self._compare(what, detail, site)
+        if self.compares:
+            with self.held():
+                self._compare(what, detail, site)
+
+    @property
+    def compares(self) -> bool:
+        """Whether calls are compared, so that none is made before all others are about to make it."""
+        return self.checked and self.transport.size > 1
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -100,8 +100,9 @@ class Primitives:
     def barrier(self) -> None:
         """Wait for all replicas."""
         self._contract.check("barrier")
-        with self._contract.held():
-            self._stacked([torch.zeros((), dtype=torch.uint8)])
+        if not self._contract.compares:  # else all of them were heard
+            with self._contract.held():
+                self._stacked([torch.zeros((), dtype=torch.uint8)])
 
     def map_gather(self, act: Callable[[Item], Nest], items: Sequence[Item]) -> list[Nest]:
         """What a function makes of each item, in order, on every replica; the items are spread over the replicas."""

@@ -1,7 +1,7 @@
 """Real processes over torch.distributed: the one file that knows it."""
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -18,6 +18,7 @@ from .worker import Queue, Worker
 TIMED_OUT = "Timed out"  # what gloo says of a rank that does not answer in time
 GAVE_UP = "Application timeout"  # and of all others from then on
 PROBE = 1  # a tag that nothing is ever sent with
+Op = tuple[Callable[..., dist.Work | None], Tensor, int]  # dist.isend or dist.irecv, of what, to or from whom
 
 
 class Unreachable(RuntimeError):
@@ -91,25 +92,22 @@ class Collectives(Transport):
             r: post.into[r] if r in post.into else torch.empty(post.incoming[r], dtype=torch.uint8, device=self.device)
             for r in incoming
         }
-        receives = [dist.P2POp(dist.irecv, buffer, group=self.group, group_peer=r) for r, buffer in heard.items()]
-        sends = [
-            dist.P2POp(dist.isend, post.outgoing[r].contiguous(), group=self.group, group_peer=r) for r in outgoing
-        ]
         # Receives first: gloo asks for what it is to receive on the connection that it sends on, and a request that
         # waits behind a long message makes the two directions take turns.
-        self._do(receives + sends)
+        receives: list[Op] = [(dist.irecv, heard[r], r) for r in incoming]
+        self._do(receives + [(dist.isend, post.outgoing[r].contiguous(), r) for r in outgoing])
         return heard
 
-    def _do(self, ops: list[dist.P2POp]) -> None:
+    def _do(self, ops: list[Op]) -> None:
         """Do all that can be done: where a rank cannot be reached, it is known then which."""
-        at_once = [ops] if self._kind[1] == "nccl" and ops else [[op] for op in ops]
-        begun: list[tuple[int, dist.Work]] = []
+        group, begun = self.group, list[tuple[int, dist.Work]]()
         problems: dict[int, str] = {}
-        for some in at_once:
+        for some in [ops] if self._kind[1] == "nccl" and ops else [[op] for op in ops]:
+            peer = some[0][2]
             try:
-                begun += [(some[0].group_peer, work) for work in dist.batch_isend_irecv(some)]
+                begun += [(peer, work) for work in _begin(some, group)]
             except RuntimeError as error:
-                problems.setdefault(some[0].group_peer, str(error))
+                problems.setdefault(peer, str(error))
         for peer, work in begun:
             try:
                 work.wait()
@@ -181,6 +179,16 @@ class Collectives(Transport):
         if self._group() is not None and not self._closed:
             self._closed = True
             _idle.setdefault(self._kind, []).append(self._group)
+
+
+def _begin(ops: list[Op], group: dist.ProcessGroup) -> list[dist.Work]:
+    if len(ops) > 1:
+        return dist.batch_isend_irecv([dist.P2POp(do, x, group=group, group_peer=peer) for do, x, peer in ops])
+    ((do, x, peer),) = ops
+    # Without the time that a batch of one takes.
+    work = do(x, group=group, **{"group_src" if do is dist.irecv else "group_dst": peer})
+    assert work is not None, "this rank is in the group"
+    return [work]
 
 
 # A group that torch still holds: a strong reference would keep its threads alive past destroy_process_group(), and they
