@@ -36,7 +36,7 @@ def averaged(session: Session, model: nn.Module) -> nn.Module:
         weight = strategy.weight_of(session.state) if isinstance(strategy, Independent) else 1.0
         return consensus(_effective(session), _buffers(model), weight, all_who_train(strategy, size))
 
-    found: Consensus = session.asked(talk)
+    found: Consensus = session.asked("average()", talk)
     session.meter.consensus = found.distance
     return _copied(session, model, found.means)
 
@@ -47,7 +47,8 @@ def led(session: Session, model: nn.Module) -> nn.Module:
     if not isinstance(strategy, Leader):
         raise ValueError(f"{notation_of(strategy)} has no leader: Leader(...) has")
     found = session.asked(
-        lambda size: leading(session.replica._replace(size=size), _buffers(model), strategy.loss_of(session.state))
+        "leader()",
+        lambda size: leading(session.replica._replace(size=size), _buffers(model), strategy.loss_of(session.state)),
     )
     return _copied(session, model, found)
 
@@ -99,7 +100,7 @@ def whole(session: Session, model: nn.Module) -> nn.Module:
     strategy = session.strategy
     if not isinstance(strategy, ABTraining):
         raise ValueError(f"{notation_of(strategy)} does not factor layers: ABTraining(...) does")
-    return _copied(session, model, session.asked(lambda size: strategy.agreed(session.replica)))
+    return _copied(session, model, session.asked("merge()", lambda size: strategy.agreed(session.replica)))
 
 
 def exported(session: Session, model: nn.Module, path: str | PathLike[str]) -> dict[str, int]:

@@ -42,6 +42,12 @@ class Handle:
         return self._session.replica.rank in servers_apart(self._session.strategy)
 
     @property
+    def speaks(self) -> bool:
+        """Whether anything may be said around the next update: methods that meet now and then are silent in between."""
+        strategy = self._session.strategy
+        return not isinstance(strategy, Independent) or strategy.speaks(self._session.meter.steps + 1)
+
+    @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """The groups that ranks are in, for methods that have several."""
         strategy, replica = self._session.strategy, self._session.replica
@@ -109,8 +115,8 @@ class Handle:
         """How far off learned codes were after the last step, and whether they are being learned."""
         return self._session.learning()
 
-    def before_asking(self, act: Callable[[], None]) -> None:
-        """Call something before all ranks are asked together, as for `average()`."""
+    def before_asking(self, act: Callable[[str], None]) -> None:
+        """Call something before all ranks are asked together, as by `average()`, with what they are asked for."""
         self._session.before_asking = act
 
     def leave(self, problem: BaseException) -> None:

@@ -55,7 +55,7 @@ class Session:
         agree(transport, [f"thinwire version: {__version__}", method, *settings, *self._described])
         transport.broadcast(copied)
         self.state = strategy.init(replica)
-        self.before_asking: Callable[[], None] = lambda: None  # whoever sees to it that all ranks ask may say so here
+        self.before_asking: Callable[[str], None] = lambda what: None  # whoever sees to it that all ranks ask the same
         self.worker = transport.queue()
         weakref.finalize(self, self.worker.stop)  # a model that is dropped takes its thread with it
         self.begin_step()
@@ -118,9 +118,9 @@ class Session:
         if lost:
             self._lose(lost, lambda name: None)
 
-    def asked(self, talk: Callable[[int], Talk]) -> Any:
+    def asked(self, what: str, talk: Callable[[int], Talk]) -> Any:
         """What comes of a talk among all ranks that is no part of training."""
-        self.before_asking()
+        self.before_asking(what)
         self.worker.wait()
         self.land()
         aside = Meter()

@@ -47,8 +47,8 @@ def asked_by_one() -> str:
 def test_a_mean_that_one_replica_asks_for(ranks):
     first, second = on(ranks, asked_by_one)
     assert first == second
-    assert "replica 0 calls what all replicas are asked for" in first
-    assert "replica 1 calls barrier" in first
+    assert "replica 0 calls average() of wrap() number 1 at" in first
+    assert "replica 1 calls barrier at" in first
 
 
 def saved_by_one(folder: str) -> str:
@@ -134,8 +134,9 @@ def parts_in_another_order() -> str:
 def test_parts_are_called_in_one_order(ranks):
     first, second = on(ranks, parts_in_another_order)
     assert first == second
-    assert "replica 0 calls a part on logical device 0" in first
-    assert "replica 1 calls a part on logical device 1" in first
+    assert "the devices of replica 0 are out of step" in first
+    assert "device 0 of replica 0 calls a part on logical device 0" in first
+    assert "device 1 of replica 0 calls a part on logical device 1" in first
 
 
 def one_device_stops() -> str:
@@ -154,7 +155,8 @@ def one_device_stops() -> str:
 def test_the_other_device_hears_of_one_that_stopped(ranks):
     first, second = on(ranks, one_device_stops)
     assert second == "KeyError: 'boom'"
-    assert first.startswith("ContractError: rank 1 has stopped: KeyError: 'boom' at test_trouble.py")
+    assert first.startswith("ContractError: device 1 of replica 0 has stopped: KeyError: 'boom' at test_trouble.py")
+    assert "while device 0 of replica 0 calls a part" in first
 
 
 def closed_and_begun_anew() -> tuple[int, list[int]]:

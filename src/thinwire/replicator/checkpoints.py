@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from ..replica import is_split, local
 from ..transports import Transport
 
-FORMAT = 1
+FORMAT = 2
 KEPT = 2  # of the newest: one may be needed if the last has not been written by all
 
 

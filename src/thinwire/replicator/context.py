@@ -44,8 +44,8 @@ class Context(Primitives):
                 "Replicator(devices_per_replica=...) says how many"
             )
         device = self.device
-        if self._devices is None and device.type != "cpu":  # one process has them all
-            device = torch.device(device.type, self.rank * self.devices_per_replica + index)
+        if self._devices is None and device.type != "cpu":  # one process has them all, from its own on
+            device = torch.device(device.type, (device.index or 0) + index)
         return LogicalDevice(index, device, self._devices)
 
     @property

@@ -1,5 +1,6 @@
 """What replicas do together, they do in the same order, with the same structure and shapes: this is compared."""
 
+import re
 import sys
 import sysconfig
 import traceback
@@ -27,8 +28,9 @@ class ContractError(RuntimeError):
 class Contract:
     """Tells the others what this replica is about to do, and hears it from them."""
 
-    def __init__(self, transport: Transport, checked: bool) -> None:
+    def __init__(self, transport: Transport, checked: bool, noun: str = "replica", of: str = "") -> None:
         self.transport, self.checked = transport, checked
+        self.noun, self.of = noun, of  # what those who call are, and of what
         self.calls = 0
         self._last = [""] * transport.size  # what each replica was last heard to call
         self._broken: BaseException | None = None
@@ -70,7 +72,7 @@ class Contract:
             self.transport.leave(_at(f"{type(problem).__name__}: {problem}".rstrip(": "), raised_at(problem)))
 
     def _compare(self, what: str, detail: str, site: str) -> None:
-        transport, meant = self.transport, f"{what} {detail}"
+        transport, meant = self.transport, f"{what} {detail}".rstrip()
         digest = sha256(f"{self.calls} {meant}".encode()).digest()[:DIGEST]
         text = _at(what, site).encode()[: HEADER - DIGEST].ljust(HEADER - DIGEST)
         mine = torch.frombuffer(bytearray(digest + text), dtype=torch.uint8).to(transport.device)
@@ -88,8 +90,8 @@ class Contract:
         groups: defaultdict[str, list[int]] = defaultdict(list)
         for rank, text in enumerate(whole):
             groups[text].append(rank)
-        lines = "".join(f"\n  {_replicas(ranks)} {text}" for text, ranks in groups.items())
-        return f"the replicas are out of step, at the call number {self.calls} of each:{lines}"
+        lines = "".join(f"\n  {self._named(ranks)} {text}" for text, ranks in groups.items())
+        return f"the {self.noun}s{self.of} are out of step, at the call number {self.calls} of each:{lines}"
 
     def _cause(self, error: Unreachable) -> str:
         """Who was lost first, as all who are left agree."""
@@ -100,11 +102,21 @@ class Contract:
         return str(error)
 
     def _lose(self, why: str) -> None:
+        noun, here = self.noun, self.transport.rank
         last = [(r, text) for r, text in enumerate(self._last) if text and f"rank {r} " in why]
-        before = [f" (replica {r}'s last call was {text})" for r, text in last]
-        problem = f"{why}{''.join(before[:1])}, while replica {self.transport.rank} calls {self.transport.doing}"
+        before = [f" ({noun} {r}'s last call was {text})" for r, text in last]
+        if self.of:  # ranks are numbered from 0 in each replica
+            who, cause, reason = why.partition(": ")
+            why = re.sub(r"\brank (\d+)", rf"{noun} \1{self.of}", who) + cause + reason
+        problem = f"{why}{''.join(before[:1])}, while {noun} {here}{self.of} calls {self.transport.doing}"
         self._broken = ContractError(problem)
         raise self._broken from None
+
+    def _named(self, ranks: list[int]) -> str:
+        *most, last = map(str, ranks)
+        if most:
+            return f"{self.noun}s {', '.join(most)} and {last}{self.of} call"
+        return f"{self.noun} {last}{self.of} calls"
 
 
 def called_at() -> str:
@@ -128,8 +140,3 @@ def _is_users(filename: str) -> bool:
 
 def _at(what: str, where: str) -> str:
     return f"{what} at {where}" if where else what
-
-
-def _replicas(ranks: list[int]) -> str:
-    *most, last = map(str, ranks)
-    return f"replicas {', '.join(most)} and {last} call" if most else f"replica {last} calls"

@@ -1,13 +1,18 @@
 """The devices of one replica: parts of a model that are on one of them each."""
 
+import json
 import os
+from collections.abc import Iterable
+from hashlib import sha256
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..replica import is_split
 from ..transports import Transport
 from .contract import Contract, called_at
+from .nests import Nest, leaves, rebuilt, told
 
 
 class LogicalDevice:
@@ -42,20 +47,26 @@ class Placed(nn.Module):
         self.part = part
         self._index, self._device, self._replica = index, device, replica
 
-    def forward(self, *inputs: Tensor) -> Any:
-        moved = tuple(x.to(self._device) for x in inputs)
+    def forward(self, *inputs: Tensor | None, **named: Tensor | None) -> Any:
+        given = (inputs, named)
+        wrong = next((x for x in (*inputs, *named.values()) if not isinstance(x, Tensor | None)), None)
+        if wrong is not None:
+            raise TypeError(f"a placed part takes tensors, and None, not {type(wrong).__name__}")
+        xs = leaves(given)
+        moved = [x.to(self._device) for x in xs]
         if self._replica is None:
             assert self.part is not None, "there is no other process that could have it"
-            return self.part(*moved)
-        self._replica.check(f"a part on logical device {self._index}")
+            return self._computed(given, moved)
+        named_too = [*map(_told, inputs), *(f"{name}={_told(x)}" for name, x in sorted(named.items()))]
+        self._replica.check(f"a part on logical device {self._index}", f"with {', '.join(named_too)}")
         if self.part is None:
             # Something that needs a gradient, as the output does where it is computed.
             asks = torch.zeros((), requires_grad=torch.is_grad_enabled())
             with self._replica.held():
-                made = _There.apply(self._replica, self._index, asks, *inputs)  # type: ignore[no-untyped-call]
+                made = _There.apply(self._replica, self._index, asks, *xs)  # type: ignore[no-untyped-call]
             return made[0] if len(made) == 1 else made
         entered = _Entering.apply(self._replica, self._index, *moved)  # type: ignore[no-untyped-call]
-        output = self.part(*entered)
+        output = self._computed(given, entered)
         made = output if isinstance(output, tuple) else (output,)
         if not all(isinstance(x, Tensor) and x.dtype in TYPES for x in made):
             raise ValueError(f"a placed part gives a tensor or a tuple of tensors, not {type(output).__name__}")
@@ -64,8 +75,39 @@ class Placed(nn.Module):
         left = _Leaving.apply(len(made), *made, *entered)  # type: ignore[no-untyped-call]
         return left if isinstance(output, tuple) else left[0]
 
+    def _computed(self, given: Nest, xs: Iterable[Tensor]) -> Any:
+        assert self.part is not None, "it is computed where it is"
+        inputs, named = rebuilt(given, iter(xs))
+        return self.part(*inputs, **named)
+
     def extra_repr(self) -> str:
         return f"on logical device {self._index}"
+
+
+def _told(x: Tensor | None) -> str:
+    """An input, and whether others will wait for its gradient."""
+    asks = x is not None and x.requires_grad and torch.is_grad_enabled()
+    return f"{told(x)}{' that needs a gradient' if asks else ''}"
+
+
+def check_alike(model: nn.Module, replica: Contract) -> None:
+    """Parameters that several devices of a replica hold in full are one; ValueError on all if they begin otherwise."""
+    whole = {name: p.detach() for name, p in model.named_parameters() if not is_split(p)}
+    mine = {name: [list(p.shape), _digest(p)] for name, p in whole.items()}
+    replica.check("wrap()")
+    with replica.held():
+        there = [json.loads(told) for told in replica.transport.gather(json.dumps(mine).encode())]
+    for name, (shape, digest) in mine.items():
+        others = [found[name] for found in there if name in found]
+        if any(other[0] == shape and other[1] != digest for other in others):
+            raise ValueError(
+                f"the devices{replica.of} hold {name!r}, and begin with other values of it: give Replicator a seed, "
+                "place it on one of them (logical_device(i).place), or split it by one of torch's plans"
+            )
+
+
+def _digest(x: Tensor) -> str:
+    return sha256(x.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
 class _Entering(torch.autograd.Function):

@@ -4,9 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
-from ..transports import Draws, seed_all
+from ..transports import Draws, seed_all, seed_of
 
 
 class Inputs:
@@ -16,13 +14,14 @@ class Inputs:
     that have `state_dict` and `load_state_dict` are asked for that instead.
     """
 
-    def __init__(self, make: Callable[[], Iterable[Any]], rank: int, saved: dict[str, Any] | None = None) -> None:
-        # Processes that have seeded nothing draw the same here, and are not to be fed the same.
-        self.seed = int(torch.randint(2**31, ()) if saved is None else saved["seed"])
+    def __init__(
+        self, make: Callable[[], Iterable[Any]], seed: int, replica: int, saved: dict[str, Any] | None = None
+    ) -> None:
+        self.seed = seed
         self.position = 0 if saved is None else saved["position"]
         self._draws = Draws.now()
         with self._own():
-            seed_all(self.seed + rank * 2**31)
+            seed_all(seed_of(self.seed, replica))  # replicas that were seeded alike are not to be fed the same
             self._source = make()
             if self._remembers and saved is not None:
                 self._source.load_state_dict(saved["state"])  # type: ignore[attr-defined]  # it remembers

@@ -51,7 +51,13 @@ class Primitives:
         # Sums of 16-bit numbers, times their weights, may be more than these can tell.
         types = [_as_real(x).dtype for x in leaves(value)]
         counted = torch.as_tensor(weight, dtype=torch.float64)
-        weighted = mapped(lambda x: _as_real(x).to(working(_as_real(x).dtype)) * counted.to(x.device), value)
+
+        def times(x: Tensor) -> Tensor:
+            x, count = _as_real(x), counted.to(x.device)
+            x = x.to(working(x.dtype))
+            return torch.where(count != 0, x * count, torch.zeros_like(x))  # the mean of nothing may be NaN
+
+        weighted = mapped(times, value)
         sums, total = self._together("weighted_mean", (weighted, counted), self._sum, self._sum)
         means = [(x / total.to(x.device)).to(dtype) for x, dtype in zip(leaves(sums), types, strict=True)]
         return like_numbers(value, rebuilt(value, iter(means)))
@@ -107,7 +113,7 @@ class Primitives:
     def map_gather(self, act: Callable[[Item], Nest], items: Sequence[Item]) -> list[Nest]:
         """What a function makes of each item, in order, on every replica; the items are spread over the replicas."""
         results, mine = self._mapped("map_gather", act, items)
-        if not items:
+        if len(items) == 0:
             return []
         counts = [len(_share(len(items), r, self.num_replicas)) for r in range(self.num_replicas)]
         stacked = [torch.stack(xs) for xs in zip(*map(leaves, results[: len(mine)]), strict=True)]
@@ -125,15 +131,18 @@ class Primitives:
         kinds = {"sum": self.all_sum, "mean": self.all_sum, "min": self.all_min, "max": self.all_max}
         if reduce not in kinds:
             raise ValueError(f"map_reduce takes {', '.join(map(repr, kinds))}, not {reduce!r}")
-        if not items:
+        if len(items) == 0:
             raise ValueError("map_reduce needs an item at least: the outcome of none has no structure")
         results, mine = self._mapped("map_reduce", act, items)
-        stacked = [torch.stack([_countable(x) for x in xs]) for xs in zip(*map(leaves, results), strict=True)]
+        stacked = [torch.stack(xs) for xs in zip(*map(leaves, results), strict=True)]
         if reduce in ("min", "max"):
             ours = [x.amin(0) if reduce == "min" else x.amax(0) for x in stacked]
         else:
-            ours = [_folded(x[: len(mine)]) for x in stacked]
-            ours = [_as_real(x) / len(items) for x in ours] if reduce == "mean" else ours
+            stacked = [_countable(x) for x in stacked]
+            # Sums of 16-bit numbers may be more than these can tell, where means are not.
+            sums = [_folded(x[: len(mine)].to(_wide(x.dtype))) for x in stacked]
+            ours = [_as_real(x) / len(items) for x in sums] if reduce == "mean" else sums
+            ours = [x.to(y.dtype) if y.is_floating_point() else x for x, y in zip(ours, stacked, strict=True)]
         return like_numbers(results[0], rebuilt(results[0], iter(kinds[reduce](ours))))
 
     def _mapped(self, what: str, act: Callable[[Item], Nest], items: Sequence[Item]) -> tuple[list[Nest], range]:
@@ -194,7 +203,10 @@ class Primitives:
             totals = self._transport.run(_sums(peers, here))
             found = {i: total.to(xs[i].device) for i, total in zip(real, totals, strict=True)}
         stacked = self._stacked([_countable(xs[i]) for i in others]) if others else []
-        return [found[i] if i in found else _folded(stacked[others.index(i)]) for i in range(len(xs))]
+        for i, rows in zip(others, stacked, strict=True):
+            total = _folded(rows)
+            found[i] = total if weight == 1 else total * weight
+        return [found[i] for i in range(len(xs))]
 
     def _stacked(self, xs: Tensors) -> Tensors:
         """What all replicas have, stacked."""
@@ -246,7 +258,12 @@ def _share(items: int, rank: int, ranks: int) -> range:
 
 
 def _countable(x: Tensor) -> Tensor:
-    return x.to(torch.int64) if x.dtype == torch.bool else x
+    """What can be added up: as in torch's own sums, whole numbers of all types become those of 64 bits."""
+    return x if x.is_floating_point() or x.is_complex() else x.to(torch.int64)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return working(dtype) if dtype.is_floating_point else dtype
 
 
 def _as_real(x: Tensor) -> Tensor:

@@ -34,10 +34,10 @@ from . import checkpoints, rerun
 from .checkpoints import Kept
 from .context import Context
 from .contract import Contract, ContractError
-from .devices import device_here
+from .devices import check_alike, device_here
 from .inputs import Inputs
 from .nests import detached
-from .training import Training
+from .training import Begun, Training
 
 # Seconds for the one that stopped first to show its error in, as launchers end it when another one has ended. It tells
 # all others before, so they are for each of those who are told, and at most.
@@ -97,7 +97,7 @@ class Replicator:
         within = None if split == 1 else world.among(tuple(range(rank - rank % split, rank - rank % split + split)))
         self._world, self._across, self._within = world, across, within
         self._contract = Contract(across, checked)
-        self._inner = None if within is None else Contract(within, checked)
+        self._inner = None if within is None else Contract(within, checked, "device", f" of replica {across.rank}")
         self.context = Context(world, across, self._inner, self._contract, here, devices_per_replica)
         self._for_ddp: Transport | None = None
         self._hooks: list[RemovableHandle] = []
@@ -145,7 +145,10 @@ class Replicator:
         gradients say it during `backward()`, where replicas are processes: there the model is wrapped in torch's DDP,
         which wants one forward for each backward, and every parameter used. `settings` are those of `attach`.
         """
-        self._contract.check("wrap()", self.method)
+        number = f"of wrap() number {len(self.handles) + 1}"
+        self._contract.check("wrap()", _told(self.method, overlap, settings))
+        if self._inner is not None:
+            check_alike(model, self._inner)
         wrapped: nn.Module = model
         strategy = self.strategy
         if self.num_replicas == 1 and self._cannot_be_alone():
@@ -153,15 +156,15 @@ class Replicator:
             strategy = strategy_of("dense")
         if overlap and self._averages_gradients and (ddp := self._ddp(model)) is not None:
             handle = attach(ddp, strategy, **settings)
-            self._hooks.append(ddp.register_forward_pre_hook(lambda module, _: self._before_forward(module)))
+            self._hooks.append(ddp.register_forward_pre_hook(lambda module, _: self._before_forward(module, number)))
             wrapped = ddp
         else:
             if not isinstance(strategy, Neighbours):  # who speaks with neighbours only does not wait for all
-                check = optimizer.register_step_pre_hook(lambda *_: self._contract.check("optimizer.step()"))
+                check = optimizer.register_step_pre_hook(lambda *_: self._before_step(handle, number))
                 self._hooks.append(check)
             said = {"all_used": True} if overlap and self._averages_gradients else {}
             handle = attach(model, strategy, optimizer=optimizer, group=self._across, **(said | settings))
-        handle.before_asking(lambda: self._contract.check("what all replicas are asked for"))
+        handle.before_asking(lambda what: self._contract.check(what, number))
         self._training.wrap(handle, model, optimizer)
         return wrapped, optimizer
 
@@ -192,8 +195,9 @@ class Replicator:
     ) -> list[Any]:
         """Make steps, each with the next of this replica's inputs; returns what the step function returned, in order.
 
-        With `checkpoint`, a folder, everything is saved there after each `every` steps and at the end, and a run that
-        finds something there goes on from it: its list begins with the first step that it made itself.
+        With `checkpoint`, a folder, everything is saved there after each `every` steps and at the end, and a script
+        that is started again goes on from it: lists begin with the first step that was made this time. Several runs,
+        such as epochs, may be saved in one folder.
         """
         return list(self.iterate(step_fn, input_fn, steps, checkpoint=checkpoint, every=every))
 
@@ -211,14 +215,17 @@ class Replicator:
             raise ValueError(f"a run has 0 steps or more, not {steps!r}")
         if every is not None and (checkpoint is None or every < 1):
             raise ValueError(f"every={every!r} takes a folder (checkpoint=...), and is 1 or more")
-        folder = None if checkpoint is None else Path(checkpoint)
+        folder = None if checkpoint is None else Path(checkpoint).resolve()
         began = self.step
         try:
             told = "until inputs end" if steps is None else f"of {steps} steps"
             self._contract.check("run()", f"{told}, saved every {every} steps" if folder is not None else told)
-            saved = None if folder is None else self._training.go_on(folder)
-            began = began if saved is None else saved["began"]
-            inputs = Inputs(lambda: input_fn(self.context), self.rank, saved)
+            run = Begun(None) if folder is None else self._training.begin(folder)
+            if run.past:
+                return
+            began = began if run.inputs is None else run.inputs["began"]
+            seed = self._drawn_seed() if run.inputs is None else run.inputs["seed"]
+            inputs = Inputs(lambda: input_fn(self.context), seed, self.rank, run.inputs)
             while steps is None or self.step - began < steps:
                 try:
                     batch = inputs.next()
@@ -238,6 +245,13 @@ class Replicator:
         except BaseException as error:
             self._leave(error)
             raise
+
+    def _drawn_seed(self) -> int:
+        """Of this replica's generator; what is placed on a device of it may draw there, and nowhere else."""
+        seed = torch.randint(2**31, (1,))
+        if self._within is not None:
+            self._within.broadcast([seed], 0)
+        return int(seed)
 
     def _leave(self, problem: BaseException) -> None:
         """Tell those who wait for this replica, whatever for, that it has stopped, and why."""
@@ -268,9 +282,13 @@ class Replicator:
         self._for_ddp = self._for_ddp or self._across.another()
         return ddp_of(model, self._for_ddp)
 
-    def _before_forward(self, module: nn.Module) -> None:
+    def _before_forward(self, module: nn.Module, number: str) -> None:
         if module.training and torch.is_grad_enabled():
-            self._contract.check("forward()")
+            self._contract.check("forward()", number)
+
+    def _before_step(self, handle: Handle, number: str) -> None:
+        if handle.speaks:  # else nobody waits for anybody
+            self._contract.check("optimizer.step()", number)
 
     @property
     def _averages_gradients(self) -> bool:
@@ -283,3 +301,10 @@ class Replicator:
         except ValueError:
             return True
         return False
+
+
+def _told(method: str, overlap: bool, settings: dict[str, Any]) -> str:
+    """How something is wrapped. Of what has no text that is the same everywhere, its type is told."""
+    plain = (str, int, float, bool, type(None))
+    said = [f"{name}={x!r}" if isinstance(x, plain) else f"{name}: {type(x).__name__}" for name, x in settings.items()]
+    return ", ".join([f"by {method}", *(["overlap=True"] if overlap else []), *sorted(said)])

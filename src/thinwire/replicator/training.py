@@ -1,13 +1,21 @@
 """All that a rank remembers of a training, to be saved and gone on from."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..handle import Handle
 from ..transports import Draws, Meter, Transport
 from . import checkpoints
 from .checkpoints import Kept
+
+
+class Begun(NamedTuple):
+    """A run that is saved."""
+
+    inputs: dict[str, Any] | None  # where they were, if it is gone on with
+    past: bool = False  # whether it was made to its end before, and others after it
 
 
 class Training:
@@ -18,6 +26,8 @@ class Training:
         self.handles: list[Handle] = []  # of what is wrapped, in that order
         self.kept: dict[str, Kept] = {}
         self.step = 0  # how many steps have been made
+        self._runs: Counter[Path] = Counter()  # that were begun here and are saved in a folder
+        self._found: dict[Path, dict[str, Any] | None] = {}  # what there was in it before the first of them
 
     def keep(self, what: Mapping[str, Kept]) -> None:
         taken = [name for name in what if name in self.kept]
@@ -33,6 +43,7 @@ class Training:
     def save(self, folder: Path, inputs: Mapping[str, Any]) -> None:
         """Write this rank's file."""
         state = {
+            "run": self._runs[folder] - 1,
             "ranks": self.world.size,
             "method": self.method,
             "inputs": inputs,
@@ -43,8 +54,21 @@ class Training:
         }
         checkpoints.save(folder, self.world.rank, self.step, state)
 
-    def go_on(self, folder: Path) -> dict[str, Any] | None:
-        """Take up what is in a folder, if anything is; returns where the inputs were."""
+    def begin(self, folder: Path) -> Begun:
+        """Begin a run; the first one in a folder takes up what is there, whichever of its runs that is of.
+
+        A script that was started again comes by the runs that it has made before: they are past.
+        """
+        number = self._runs[folder]
+        if number == 0:
+            self._found[folder] = self._take_up(folder)
+        self._runs[folder] += 1
+        found = self._found[folder]
+        if found is None or number > found["run"]:
+            return Begun(None)
+        return Begun(found["inputs"], past=number < found["run"])
+
+    def _take_up(self, folder: Path) -> dict[str, Any] | None:
         step = checkpoints.newest(folder, self.world)
         if step is None:
             return None
@@ -62,5 +86,4 @@ class Training:
         Draws.read(state["draws"]).put()
         self.meter.load(*state["meter"])
         self.step = step
-        inputs: dict[str, Any] = state["inputs"]
-        return inputs
+        return {"run": state["run"], "inputs": state["inputs"]}

@@ -42,6 +42,9 @@ class Elastic(Independent):
     def period(self) -> int:
         return self.every
 
+    def speaks(self, step: int) -> bool:
+        return step % self.every == 0
+
     def units(self, replica: Replica) -> tuple[Unit, ...]:
         return units_of(replica, self.reducer, self.fuse_below)
 

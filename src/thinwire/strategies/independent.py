@@ -37,6 +37,10 @@ class Independent(Strategy):
         """Steps at the beginning in which it is something else."""
         return 0
 
+    def speaks(self, step: int) -> bool:
+        """Whether anything may be said around the update with this number, of which the first has 1."""
+        return True
+
     def own_gradients(self, state: State) -> bool:
         """Whether the gradients of the next update stay each rank's own."""
         return True

@@ -73,6 +73,9 @@ class Leader(Independent):
     def period(self) -> int:
         return self.every
 
+    def speaks(self, step: int) -> bool:
+        return step % self.every == 0 or step % self.local_every == 0
+
     def units(self, replica: Replica) -> tuple[Unit, ...]:
         return units_of(replica, self.codec, self.fuse_below)
 

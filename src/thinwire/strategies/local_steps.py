@@ -87,6 +87,9 @@ class LocalSteps(Overlapping):
         """Whether replicas meet after so many updates."""
         return step > self.after and (step - self.after) % self.every == 0
 
+    def speaks(self, step: int) -> bool:
+        return step <= self.after or self.meets(step) or self.lands(step)
+
     def quiet(self, step: int) -> bool:
         return bool(self.delay) and step >= self.after
 

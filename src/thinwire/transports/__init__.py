@@ -2,7 +2,7 @@
 
 from .collectives import Collectives, Unreachable
 from .ddp import BucketHook, ddp_of
-from .draws import Draws, seed_all
+from .draws import Draws, seed_all, seed_of
 from .exchange import Post
 from .finding import end_processes, transport_here, transport_in
 from .in_process import Local, StoppedError, World, here
@@ -37,6 +37,7 @@ __all__ = [
     "here",
     "mesh_of",
     "seed_all",
+    "seed_of",
     "told_of",
     "transport_here",
     "transport_in",
