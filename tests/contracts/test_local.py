@@ -111,3 +111,13 @@ def test_all_that_is_said_is_about_a_layer(strategy: Independent) -> None:
     assert names == (set() if alone else set(between.replicas[0].parameters))
     if not isinstance(strategy, Nested):
         assert all({name for layer in layers.values() for name in layer.names} == names for layers in found)
+
+
+@every_strategy
+def test_nothing_is_said_around_updates_that_are_said_to_be_silent(strategy: Independent) -> None:
+    between = Rehearsal(strategy, replicas(RANKS, alike=True))
+    for step in range(1, 14):
+        before = [meter.rounds for meter in between.meters]
+        stepped(between, range(step, step + 1))
+        if not strategy.speaks(step):
+            assert [meter.rounds for meter in between.meters] == before, step

@@ -46,6 +46,25 @@ def test_its_error_is_shown_and_told(script, transport, capfd):
     assert told.strip().splitlines()[-1].startswith(f"thinwire: {script} failed")
 
 
+def test_simulated_ranks_share_modules_and_are_told_where_that_matters(tmp_path, capfd):
+    (tmp_path / "parts_of_it.py").write_text("import thinwire\nrepl = thinwire.Replicator()\nrepl.context.barrier()\n")
+    script = tmp_path / "train.py"
+    script.write_text("from parts_of_it import repl\n")
+    assert main(["run", str(script), "--ranks", "2", "--transport", "simulated"]) == 2
+    assert "a Replicator is made while parts_of_it is imported, and ranks in one process" in capfd.readouterr().err
+
+
+def test_simulated_ranks_can_pickle_what_the_script_defines(tmp_path, capfd):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import pickle\nimport thinwire\nclass Mine: pass\ncontext = thinwire.Replicator().context\n"
+        "for _ in range(2):\n    context.barrier()\n    kind = type(pickle.loads(pickle.dumps(Mine())))\n"
+        "print(kind is Mine, context.rank, flush=True)\n"
+    )
+    assert main(["run", str(script), "--ranks", "3", "--transport", "simulated"]) == 0
+    assert sorted(capfd.readouterr().out.split("\n")) == ["", "True 0", "True 1", "True 2"]
+
+
 def test_a_script_may_end_itself(script, capfd):
     simulated = ["run", script, "--ranks", "2", "--transport", "simulated", "--", "1", "ends"]
     assert main([*simulated, "0"]) == 0

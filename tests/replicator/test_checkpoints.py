@@ -142,3 +142,41 @@ def test_another_trainings_checkpoint_is_refused_and_left_alone(change, problem,
     with pytest.raises(ValueError, match=problem):
         change(str(tmp_path))
     assert {path.name: path.read_bytes() for path in Path(tmp_path).iterdir()} == before
+
+
+def epochs(folder: str, breaks_at: int | None = None) -> tuple[list[list[float]], list[list[float]]]:
+    """Three runs of three steps, all saved in one folder; what each made, and the model that came of it."""
+    torch.set_num_threads(1)
+    replicator = Replicator("topk", seed=4)
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    replicator.wrap(model, optimizer)
+
+    def step(context: thinwire.Context, x: Tensor) -> float:
+        if replicator.step == breaks_at:
+            raise KeyboardInterrupt
+        loss = nn.functional.cross_entropy(model(x), x[:, :3].argmax(1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    def one_epoch(context: thinwire.Context) -> Iterator[Tensor]:
+        return (torch.randn(4, 12) for _ in range(3))
+
+    made = [replicator.run(step, one_epoch, checkpoint=folder, every=2) for _ in range(3)]
+    return made, bits(model)
+
+
+@pytest.mark.parametrize(("breaks_at", "left"), [(0, [3, 3, 3]), (4, [0, 2, 3]), (6, [0, 0, 3]), (8, [0, 0, 1])])
+def test_several_runs_in_one_folder_go_on_in_the_one_that_was_stopped(breaks_at, left, tmp_path):
+    whole, model = World(2).run(lambda: epochs(str(tmp_path / "whole")))[0]
+    assert [len(losses) for losses in whole] == [3, 3, 3], "each makes steps of its own"
+    folder = str(tmp_path / "stopped")
+    with pytest.raises(KeyboardInterrupt):
+        World(2).run(lambda: epochs(folder, breaks_at))
+    resumed, same = World(2).run(lambda: epochs(folder))[0]
+    expected = [losses[len(losses) - n :] for losses, n in zip(whole, left, strict=True)]
+    assert (resumed, same) == (expected, model)
+    nothing, same = World(2).run(lambda: epochs(folder))[0]
+    assert (nothing, same) == ([[], [], []], model), "all of it is past"

@@ -85,7 +85,50 @@ def fewer_items() -> str:
     return told(replicator, lambda: replicator.context.map_gather(lambda i: i, range(5 + (replicator.rank == 2))))
 
 
+def two_wrapped(replicator: thinwire.Replicator) -> list[torch.optim.Optimizer]:
+    made = []
+    for _ in range(2):
+        model = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        replicator.wrap(model, optimizer)
+        model(torch.ones(1, 3)).sum().backward()
+        made.append(optimizer)
+    return made
+
+
+def steps_in_another_order() -> str:
+    replicator = thinwire.Replicator()
+    optimizers = two_wrapped(replicator)
+    return told(replicator, lambda: optimizers[replicator.rank == 2].step())
+
+
+def means_of_other_models() -> str:
+    replicator = thinwire.Replicator()
+    two_wrapped(replicator)
+    return told(replicator, lambda: replicator.handles[replicator.rank == 2].average())
+
+
+def wrapped_otherwise() -> str:
+    replicator = thinwire.Replicator("Feedback(TopK(0.01))")
+    settings = {"on_nonfinite": "skip"} if replicator.rank == 1 else {}
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return told(replicator, lambda: replicator.wrap(model, optimizer, overlap=replicator.rank == 1, **settings))
+
+
 CASES = {
+    steps_in_another_order: (
+        "replicas 0 and 1 call optimizer.step() of wrap() number 1 at",
+        "replica 2 calls optimizer.step() of wrap() number 2 at",
+    ),
+    means_of_other_models: (
+        "replicas 0 and 1 call average() of wrap() number 1 at",
+        "replica 2 calls average() of wrap() number 2 at",
+    ),
+    wrapped_otherwise: (
+        "replicas 0 and 2 call wrap() by Feedback(TopK(0.01)) at",
+        "replica 1 calls wrap() by Feedback(TopK(0.01)), overlap=True, on_nonfinite='skip' at",
+    ),
     out_of_order: (
         "replicas 0 and 2 call all_sum of {'loss': float32[2]} at",
         "replica 1 calls all_max of {'loss': float32[2]} at",

@@ -204,3 +204,71 @@ def held_in_full(method: str) -> list[float]:
 def test_what_both_devices_hold_stays_the_same_on_both(method):
     first, *others = run(held_in_full, method, ranks=4)
     assert all(other == first for other in others)
+
+
+def begun_otherwise() -> str:
+    replicator = Replicator(devices_per_replica=2)
+    torch.manual_seed(torch.distributed.get_rank())  # or by nothing at all
+    model = nn.Sequential(nn.Linear(3, 3), replicator.context.logical_device(1).place(nn.Linear(3, 2)))
+    try:
+        replicator.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    except ValueError as error:
+        return str(error)
+    return "wrapped"
+
+
+def test_what_both_devices_hold_has_to_begin_alike():
+    for rank, told in enumerate(run(begun_otherwise, ranks=4)):
+        assert told.startswith(f"the devices of replica {rank // 2} hold '0.weight', and begin with other values of it")
+
+
+def batches_of_other_sizes() -> str:
+    replicator = Replicator(devices_per_replica=2)
+    part = replicator.context.logical_device(1).place(nn.Linear(3, 2))
+    x = torch.ones(2 + replicator.context.logical_device(1).here, 3, requires_grad=True)
+    try:
+        part(x).sum().backward()
+    except thinwire.ContractError as error:
+        return str(error)
+    return f"a gradient {x.grad}"
+
+
+@pytest.mark.parametrize("ranks", ["threads", "processes"])
+def test_devices_that_call_a_part_with_other_inputs_are_told(ranks):
+    first, second = World(2).run(batches_of_other_sizes) if ranks == "threads" else run(batches_of_other_sizes)
+    assert first == second
+    for device, rows in ((0, 2), (1, 3)):
+        assert (
+            f"device {device} of replica 0 calls a part on logical device 1 with float32[{rows}, 3] that needs" in first
+        )
+
+
+def named_inputs() -> list[float]:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, x: Tensor, mask: Tensor | None = None, shift: Tensor | None = None) -> Tensor:
+            x = self.weight * (x if mask is None else x * mask)
+            return x if shift is None else x + shift
+
+    context = Replicator(devices_per_replica=2).context
+    part = context.logical_device(0).place(Scaled())
+    x, shift = torch.tensor([1.0, 3.0], requires_grad=True), torch.tensor([5.0, 7.0], requires_grad=True)
+    made = part(x, None, shift=shift)
+    made.square().sum().backward()
+    with pytest.raises(TypeError, match="takes tensors, and None, not float"):
+        part(x, shift=1.5)
+    return [*made.tolist(), *x.grad.tolist(), *shift.grad.tolist()]
+
+
+def test_parts_take_tensors_by_name_and_none():
+    expected = [7.0, 13.0, 28.0, 52.0, 14.0, 26.0]
+    assert World(2).run(named_inputs) == run(named_inputs) == [expected] * 2
+
+
+@pytest.mark.parametrize(("devices", "index", "expected"), [(1, 0, 3), (2, 0, 3), (2, 1, 4)])
+def test_devices_of_one_process_are_counted_from_its_own(devices, index, expected):
+    context = Replicator(device="cuda:3", devices_per_replica=devices).context
+    assert context.logical_device(index).device == torch.device("cuda", expected)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 
@@ -182,6 +183,50 @@ def waited(mark: Path) -> list[bool]:
 
 def test_nobody_is_past_a_barrier_before_all_have_reached_it(tmp_path):
     assert run(waited, tmp_path / "late", ranks=RANKS) == [[True, True]] * RANKS
+
+
+def values_of_all_types() -> dict[str, Any]:
+    context = thinwire.Replicator().context
+    r = context.rank
+    nothing_counted = torch.tensor([float("nan"), 1.0]) if r == 0 else torch.tensor([2.0, 4.0 * r])
+    return {
+        "complex mean": context.all_mean(torch.tensor([1 + 2j, 4j]) * (r + 1)),
+        "small integers": context.all_sum(torch.tensor([200, 100 + r], dtype=torch.uint8)),
+        "their least": context.all_min(torch.tensor([200, 100 + r], dtype=torch.uint8)),
+        "mean without those who have none": context.weighted_mean(nothing_counted, weight=r),
+        "mean of halves": context.map_reduce(
+            lambda i: torch.tensor([1000.0, 60_000.0], dtype=torch.float16), range(200), "mean"
+        ),
+        "least of halves": context.map_reduce(lambda i: torch.tensor([float(i)]).half(), range(1, 9), "min"),
+        "rows": context.map_gather(lambda row: row.sum(), torch.arange(8.0).view(4, 2)),
+        "an array": context.map_reduce(lambda x: float(x), numpy.array([1.0, 2.0, 5.0])),
+    }
+
+
+def test_values_of_all_types_are_what_they_should_be():
+    expected = {
+        "complex mean": torch.tensor([1 + 2j, 4j]) * 2,
+        "small integers": torch.tensor([600, 303]),
+        "their least": torch.tensor([200, 100], dtype=torch.uint8),
+        "mean without those who have none": torch.tensor([2.0, (4.0 + 2 * 8.0) / 3]),
+        "mean of halves": torch.tensor([1000.0, 60_000.0], dtype=torch.float16),
+        "least of halves": torch.ones(1, dtype=torch.float16),
+        "rows": [torch.tensor(x) for x in (1.0, 5.0, 9.0, 13.0)],
+        "an array": 8.0,
+    }
+    for found in (*World(RANKS).run(values_of_all_types), *run(values_of_all_types, ranks=RANKS)):
+        torch.testing.assert_close(found, expected)
+
+
+def test_gradients_flow_where_nothing_was_counted():
+    def gradient() -> float:
+        context = thinwire.Replicator().context
+        x = torch.tensor(3.0, requires_grad=True)
+        context.weighted_mean(x.square(), weight=context.rank).backward()
+        return float(x.grad)
+
+    # Each replica's mean is asked for its gradient, and each has all the weight there is, or none.
+    assert World(2).run(gradient) == [0.0, 2 * 6.0]
 
 
 def counted(act: Callable[[thinwire.Context], object], checked: bool) -> int:

@@ -188,3 +188,23 @@ def two_models() -> list[list[list[float]]]:
 def test_two_models_with_an_optimizer_each_stay_in_step():
     first, second = World(2).run(two_models)
     assert first == second == run(two_models, ranks=2)[1]
+
+
+@pytest.mark.parametrize(("steps", "compared"), [(3, 0), (4, 1), (9, 2)])
+def test_steps_in_which_nothing_is_said_are_not_compared(steps, compared):
+    def replica() -> int:
+        replicator = Replicator("LocalSteps(Identity(), every=4)", seed=4)
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        replicator.wrap(model, optimizer)
+        before = replicator.meter.rounds
+
+        def step(context: thinwire.Context, batch: tuple[Tensor, Tensor]) -> None:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(batch[0]), batch[1]).backward()
+            optimizer.step()
+
+        replicator.run(step, batches, steps)
+        return replicator.meter.rounds - before - 2  # without the beginning and the end of run()
+
+    assert World(2).run(replica) == [compared] * 2

@@ -22,6 +22,7 @@ from ..reducers import servers_apart
 from ..strategies import DataParallel, Neighbours, check_placed
 from ..transports import (
     Collectives,
+    Local,
     Meter,
     PeerLostError,
     Transport,
@@ -84,7 +85,10 @@ class Replicator:
         world, began = transport_here()
         if began:
             atexit.register(end_processes)
-        if world.size == 1 and (replicas or 1) > 1:
+        alone = world.size == 1 and (replicas or 1) > 1
+        if alone or (isinstance(world, Local) and world.size > 1):
+            rerun.check_not_imported()
+        if alone:
             rerun.as_ranks((replicas or 1) * devices_per_replica)
         split = devices_per_replica if world.size > 1 else 1  # a process that is alone has all devices
         if world.size % split or (replicas is not None and world.size != replicas * split):

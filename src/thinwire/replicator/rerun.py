@@ -4,6 +4,7 @@ import importlib.util
 import os
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
 import torch
@@ -22,6 +23,21 @@ def as_ranks(ranks: int) -> NoReturn:
         )
     run_script(path, ranks)
     raise SystemExit(0)
+
+
+def check_not_imported() -> None:
+    """RuntimeError while a module is imported: ranks of one process share it, and one would wait for it forever."""
+    frame: FrameType | None = sys._getframe(1)
+    module = ""
+    while frame is not None:
+        if frame.f_code.co_name == "<module>":
+            module = frame.f_globals["__name__"]
+        if frame.f_code.co_name == "_find_and_load" and frame.f_code.co_filename.startswith("<frozen importlib"):
+            raise RuntimeError(
+                f"a Replicator is made while {module} is imported, and ranks in one process share what modules hold: "
+                "make it in the script itself, or in a function that the script calls"
+            )
+        frame = frame.f_back
 
 
 def run_script(path: str | Path, ranks: int | None = None) -> None:

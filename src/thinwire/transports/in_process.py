@@ -1,5 +1,6 @@
 """Ranks that are threads of one process, each as if it were alone there."""
 
+import sys
 import threading
 import time
 from collections import Counter, defaultdict, deque
@@ -48,6 +49,7 @@ class World:
         self._changed = threading.Condition()
         self._running: set[int] = set()
         self._draws = [Draws.fresh() for _ in range(size)]
+        self._mains = [sys.modules["__main__"]] * size  # the script, if each rank runs one
         self._letters: defaultdict[tuple[Channel, int, int], deque[Tensor]] = defaultdict(deque)
         self._awaits: dict[int, tuple[Channel, list[int]]] = {}  # ranks that wait, and for whom
         self._stopped: dict[int, str] = {}  # why, by rank
@@ -82,7 +84,8 @@ class World:
                 self._end(rank, why)
 
         threads = [threading.Thread(target=live, args=(r,), name=f"rank {r}", daemon=True) for r in range(self.size)]
-        with _kept_draws():
+        self._mains = [sys.modules["__main__"]] * self.size
+        with _kept():
             for thread in threads:
                 thread.start()
             try:
@@ -130,6 +133,7 @@ class World:
             self._running.add(rank)
             if self.at_once == 1:
                 self._draws[rank].put()
+                sys.modules["__main__"] = self._mains[rank]  # where pickle looks for what a script defines
 
     def _pause(self, rank: int) -> None:
         now = Draws.now()
@@ -140,6 +144,7 @@ class World:
                     "kept apart: use --transport processes, or let ranks take turns"
                 )
             self._draws[rank] = now
+            self._mains[rank] = sys.modules["__main__"]
             self._running.discard(rank)
             self._changed.notify_all()
 
@@ -271,9 +276,11 @@ def here() -> Local | None:
 
 
 @contextmanager
-def _kept_draws() -> Iterator[None]:
-    before = Draws.now()
+def _kept() -> Iterator[None]:
+    """What the process has for all, as it was before."""
+    draws, main = Draws.now(), sys.modules["__main__"]
     try:
         yield
     finally:
-        before.put()
+        draws.put()
+        sys.modules["__main__"] = main
