@@ -7,7 +7,8 @@
     thinwire run examples/classifier.py --ranks 4 --method adacomp       # saying less to each other
     thinwire run examples/classifier.py --ranks 4 -- --checkpoint runs/digits
 
-The three ways to have four replicas end with the same digest: the same model to the last bit. The last command, stopped
+The three ways to have four replicas end with the same digest: the same model to the last bit. One replica, which takes
+all examples of a step by itself, ends with the same model but for the rounding of its sums. The last command, stopped
 and given again, goes on where it was.
 """
 
@@ -31,8 +32,8 @@ Batch = tuple[Tensor, Tensor]
 
 def cnn() -> nn.Module:
     return nn.Sequential(
-        *(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()),
-        *(nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(1, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.ReLU()),
+        *(nn.Conv2d(16, 32, 3, padding=1), nn.GroupNorm(4, 32), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Flatten(), nn.Linear(32 * 4 * 4, 10)),
     )
 
@@ -56,20 +57,18 @@ handle = repl.handles[0]  # of what was wrapped
 training, test = digits.load()
 
 
-def share(ctx: Context, examples: Images) -> Batch:
-    """Every replica has images of its own: the first one 0, 4, 8 and so on if there are four."""
-    images, labels = examples.batch(torch.arange(ctx.rank, len(examples), ctx.num_replicas), None)
-    return images.to(ctx.device), labels.to(ctx.device)
+def batch_of(examples: Images, chosen: Tensor) -> Batch:
+    images, labels = examples.batch(chosen, None)
+    return images.to(repl.context.device), labels.to(repl.context.device)
 
 
 def input_fn(ctx: Context) -> Iterator[Batch]:
-    """Batches of this replica's images, in another order each time; random numbers are each replica's own."""
-    images, labels = share(ctx, training)
-    size = ctx.per_replica_batch_size(BATCH)
+    """This replica's part of each batch: all know the order of the images, which is drawn from one seed."""
+    size, order = ctx.per_replica_batch_size(BATCH), torch.Generator().manual_seed(1)
     while True:
-        for chosen in torch.randperm(len(labels)).split(size):
-            if len(chosen) == size:
-                yield images[chosen], labels[chosen]
+        for chosen in torch.randperm(len(training), generator=order).split(BATCH):
+            if len(chosen) == BATCH:
+                yield batch_of(training, chosen[ctx.rank * size :][:size])
 
 
 def step_fn(ctx: Context, batch: Batch) -> Tensor:
@@ -85,15 +84,15 @@ def step_fn(ctx: Context, batch: Batch) -> Tensor:
 
 @torch.no_grad()
 def accuracy(ctx: Context, judged: nn.Module) -> float:
-    """Over all test images: shares may differ by an image, so each counts by its size."""
-    images, labels = share(ctx, test)
+    """Over all test images: parts may differ by an image, so each counts by its size."""
+    images, labels = batch_of(test, torch.arange(ctx.rank, len(test), ctx.num_replicas))
     correct = (judged.eval()(images).argmax(1) == labels).double().mean()
     return float(ctx.weighted_mean(correct, weight=len(labels)))
 
 
 every = 10 if args.checkpoint else None
 losses = repl.run(step_fn, input_fn, args.steps, checkpoint=args.checkpoint, every=every)
-mean = handle.average()  # batch norms have seen different images, and with some methods all parameters differ
+mean = handle.average()  # with some methods, replicas differ
 found = accuracy(repl.context, mean)
 if repl.rank == 0:
     course = f"loss {losses[0]:.3f} to {losses[-1]:.3f}" if losses else "nothing left to do"

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export OMP_NUM_THREADS=1
-script=examples/classifier.py steps=${1:-50}
+script=examples/classifier.py steps=${1:-100}
 bin=$PWD/.venv/bin
 
 two_hosts() {

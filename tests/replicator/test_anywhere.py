@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,9 @@ from thinwire.lab import links as lab_links
 from .scripts import EXAMPLES, printed, printed_by_rank
 
 SCRIPT, ARGUMENTS = "classifier.py", ("--steps", "4")
-METHODS = ["dense", "adacomp", "powergossip", "diloco"]
+# DiLoCo meets every 50 steps: often enough here to have met twice.
+DILOCO = repr(replace(thinwire.strategy_of("diloco"), every=2))
+METHODS = ["dense", "adacomp", "powergossip", DILOCO]
 
 
 def digest(printed: str) -> str:
@@ -39,6 +42,13 @@ def test_four_replicas_of_a_plain_python_process_give_it_too(by_processes):
     assert ran.returncode == 0, ran.stderr
     assert "replicas 4" in ran.stdout
     assert digest(ran.stdout) == by_processes["dense"]
+
+
+def test_one_replica_with_all_examples_gives_it_but_for_rounding():
+    one, four = (printed(SCRIPT, "--steps", "20", ranks=ranks) for ranks in (None, 4))
+    found = [[float(x) for x in re.findall(r"(?:loss|to|accuracy) ([\d.]+\d)", text)] for text in (one, four)]
+    assert found[0] == pytest.approx(found[1], abs=0.003)
+    assert digest(one) != digest(four)
 
 
 def test_methods_differ(by_processes):

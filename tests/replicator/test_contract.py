@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +58,11 @@ def other_source() -> str:
 
 def fewer_inputs() -> str:
     replicator = thinwire.Replicator()
-    return told(
-        replicator,
-        lambda: replicator.run(lambda context, i: context.all_sum(i), lambda context: range(2 + (context.rank != 1))),
-    )
+
+    def inputs(context: thinwire.Context) -> Iterator[int]:  # whose length is not known
+        yield from range(2 + (context.rank != 1))
+
+    return told(replicator, lambda: replicator.run(lambda context, i: context.all_sum(i), inputs))
 
 
 def steps_beside_sums() -> str:

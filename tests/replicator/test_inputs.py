@@ -42,3 +42,40 @@ def test_all_devices_of_a_replica_are_fed_the_same(ranks, seed):
     assert found[0] == found[1]
     assert found[2] == found[3]
     assert not set(found[0][1]) & set(found[2][1])
+
+
+def of_other_lengths(steps: int | None = None) -> str | int:
+    replicator = Replicator("dpsgd")  # by which nobody waits for all others
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    replicator.wrap(model, optimizer)
+    try:
+        replicator.run(lambda context, x: optimizer.step(), lambda context: range(3 + context.rank % 2), steps)
+    except thinwire.ContractError as error:
+        return str(error)
+    return replicator.step
+
+
+@pytest.mark.parametrize("ranks", ["threads", "processes"])
+def test_inputs_that_are_known_to_differ_in_length_are_told_before_the_first_step(ranks):
+    first, *others = World(3).run(of_other_lengths) if ranks == "threads" else run(of_other_lengths, ranks=3)
+    assert all(other == first for other in others)
+    assert first.startswith("the inputs of run() at test_inputs.py:")
+    assert "(batches: replica 0 3, replica 1 4, replica 2 3): give all replicas as many" in first
+
+
+def test_so_many_steps_as_all_have_inputs_for():
+    assert World(3).run(lambda: of_other_lengths(steps=3)) == [3, 3, 3]
+
+
+def test_shares_are_of_one_length_and_nobody_has_what_another_has():
+    shares = World(3).run(lambda: Replicator().context.share(list("abcdefghijk")))
+    assert [list(share) for share in shares] == [["a", "d", "g"], ["b", "e", "h"], ["c", "f", "i"]]
+    first = shares[0]
+    assert (len(first), first[-1], first[1:], first[::-1]) == (3, "g", ["d", "g"], ["g", "d", "a"])
+    assert list(torch.utils.data.DataLoader(first, batch_size=2)) == [["a", "d"], ["g"]]
+    for beyond in (3, -4):
+        with pytest.raises(IndexError, match=f"a share of 3 examples has none with the number {beyond}"):
+            first[beyond]
+    with pytest.raises(ValueError, match="2 examples cannot be shared by 3 replicas"):
+        World(3).run(lambda: Replicator().context.share([1, 2]))

@@ -8,6 +8,7 @@ from ..transports import Transport, mesh_of
 from .contract import Contract
 from .devices import LogicalDevice
 from .primitives import Primitives
+from .shares import Share
 
 
 class Context(Primitives):
@@ -35,6 +36,10 @@ class Context(Primitives):
         if batch_size < 1 or batch_size % self.num_replicas:
             raise ValueError(f"a batch of {batch_size} cannot be divided evenly among {self.num_replicas} replicas")
         return batch_size // self.num_replicas
+
+    def share(self, examples: Any) -> Share:
+        """This replica's part of a dataset or a list: as many examples for each, and none for two."""
+        return Share(examples, self.rank, self.num_replicas)
 
     def logical_device(self, index: int) -> LogicalDevice:
         """One of this replica's devices, to place parts of a model on."""

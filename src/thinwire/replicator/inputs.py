@@ -40,6 +40,14 @@ class Inputs:
         self.position += 1
         return item
 
+    @property
+    def length(self) -> int | None:
+        """How many there are, those that were used included, if that is known."""
+        try:
+            return len(self._source)  # type: ignore[arg-type]  # not all have one
+        except TypeError:
+            return None
+
     def state_dict(self) -> dict[str, Any]:
         state = self._source.state_dict() if self._remembers else None  # type: ignore[attr-defined]
         return {"seed": self.seed, "position": self.position, "state": state, "draws": self._draws.plain()}

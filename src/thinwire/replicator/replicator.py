@@ -34,7 +34,7 @@ from ..transports import (
 from . import checkpoints, rerun
 from .checkpoints import Kept
 from .context import Context
-from .contract import Contract, ContractError
+from .contract import Contract, ContractError, called_at
 from .devices import check_alike, device_here
 from .inputs import Inputs
 from .nests import detached
@@ -230,6 +230,8 @@ class Replicator:
             began = began if run.inputs is None else run.inputs["began"]
             seed = self._drawn_seed() if run.inputs is None else run.inputs["seed"]
             inputs = Inputs(lambda: input_fn(self.context), seed, self.rank, run.inputs)
+            if self._contract.compares:
+                self._check_lengths(inputs.length, steps)
             while steps is None or self.step - began < steps:
                 try:
                     batch = inputs.next()
@@ -256,6 +258,17 @@ class Replicator:
         if self._within is not None:
             self._within.broadcast([seed], 0)
         return int(seed)
+
+    def _check_lengths(self, length: int | None, steps: int | None) -> None:
+        """Replicas whose inputs end before those of others are told before the first step, if lengths are known."""
+        used = length if steps is None else steps if length is None else min(length, steps)
+        there = self.context.all_gather(torch.tensor(-1 if used is None else used)).tolist()
+        if len({n for n in there if n >= 0}) > 1:
+            told = ", ".join(f"replica {r} {n}" for r, n in enumerate(there) if n >= 0)
+            raise ContractError(
+                f"the inputs of run() at {called_at()} are not of one length (batches: {told}): give all replicas as "
+                "many, as context.share() does, or make as many steps as the shortest has (steps=...)"
+            )
 
     def _leave(self, problem: BaseException) -> None:
         """Tell those who wait for this replica, whatever for, that it has stopped, and why."""
