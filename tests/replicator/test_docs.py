@@ -36,3 +36,6 @@ def test_it_says_how_many_lines_it_takes():
     assert len(after) - len(before) == 3
     assert sum(line not in before for line in after) == 7
     assert "Three lines are new, four say that there are others." in PAGE
+    (diff,) = re.findall(r"<!-- accelerate -->\n```diff\n(.*?)```", PAGE, re.DOTALL)
+    assert [sum(line.startswith(sign) for line in diff.splitlines()) for sign in "+-"] == [12, 6]
+    assert "Twelve lines are new and six are gone" in PAGE
