@@ -4,7 +4,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from ..transports import Draws, seed_all, seed_of
+from .context import Context
+from .contract import ContractError, called_at
 
 
 class Inputs:
@@ -47,6 +51,17 @@ class Inputs:
             return len(self._source)  # type: ignore[arg-type]  # not all have one
         except TypeError:
             return None
+
+    def check_lengths(self, context: Context, steps: int | None) -> None:
+        """ContractError on all replicas if the inputs of some are known to end before those of others."""
+        used = self.length if steps is None else steps if self.length is None else min(self.length, steps)
+        there = context.all_gather(torch.tensor(-1 if used is None else used)).tolist()
+        if len({n for n in there if n >= 0}) > 1:
+            told = ", ".join(f"replica {r} {n}" for r, n in enumerate(there) if n >= 0)
+            raise ContractError(
+                f"the inputs of run() at {called_at()} are not of one length (batches: {told}): give all replicas as "
+                "many, as context.share() does, or make as many steps as the shortest has (steps=...)"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         state = self._source.state_dict() if self._remembers else None  # type: ignore[attr-defined]

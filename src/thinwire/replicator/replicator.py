@@ -2,9 +2,6 @@
 
 import atexit
 import os
-import threading
-import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,37 +9,21 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.hooks import RemovableHandle
 
-from ..attach import attach
 from ..core import Codec, Reducer, Strategy
 from ..handle import Handle
 from ..methods import notation_of, strategy_of
-from ..reducers import servers_apart
-from ..strategies import DataParallel, Neighbours, check_placed
-from ..transports import (
-    Collectives,
-    Local,
-    Meter,
-    PeerLostError,
-    Transport,
-    ddp_of,
-    end_processes,
-    seed_all,
-    transport_here,
-)
+from ..transports import Local, Meter, end_processes, seed_all, transport_here
 from . import checkpoints, rerun
 from .checkpoints import Kept
 from .context import Context
-from .contract import Contract, ContractError, called_at
-from .devices import check_alike, device_here
+from .contract import Contract
+from .devices import device_here
 from .inputs import Inputs
+from .leaving import leave
 from .nests import detached
 from .training import Begun, Training
-
-# Seconds for the one that stopped first to show its error in, as launchers end it when another one has ended. It tells
-# all others before, so they are for each of those who are told, and at most.
-SPEAK, LONGEST = 1.0, 5.0
+from .wrapping import Wrapping
 
 Step = Callable[[Context, Any], Any]
 Input = Callable[[Context], Iterable[Any]]
@@ -103,8 +84,7 @@ class Replicator:
         self._contract = Contract(across, checked)
         self._inner = None if within is None else Contract(within, checked, "device", f" of replica {across.rank}")
         self.context = Context(world, across, self._inner, self._contract, here, devices_per_replica)
-        self._for_ddp: Transport | None = None
-        self._hooks: list[RemovableHandle] = []
+        self._wrapping = Wrapping(self.strategy, across, self._contract, self._inner)
         self._training = Training(world, self.method, across.meter)
         if seed is not None:
             seed_all(seed * 2**16 + across.rank)  # generators on the CPU use 32 bits of it
@@ -149,26 +129,7 @@ class Replicator:
         gradients say it during `backward()`, where replicas are processes: there the model is wrapped in torch's DDP,
         which wants one forward for each backward, and every parameter used. `settings` are those of `attach`.
         """
-        number = f"of wrap() number {len(self.handles) + 1}"
-        self._contract.check("wrap()", _told(self.method, overlap, settings))
-        if self._inner is not None:
-            check_alike(model, self._inner)
-        wrapped: nn.Module = model
-        strategy = self.strategy
-        if self.num_replicas == 1 and self._cannot_be_alone():
-            warnings.warn(f"{self.method} has no effect: there is but one replica", stacklevel=2)
-            strategy = strategy_of("dense")
-        if overlap and self._averages_gradients and (ddp := self._ddp(model)) is not None:
-            handle = attach(ddp, strategy, **settings)
-            self._hooks.append(ddp.register_forward_pre_hook(lambda module, _: self._before_forward(module, number)))
-            wrapped = ddp
-        else:
-            if not isinstance(strategy, Neighbours):  # who speaks with neighbours only does not wait for all
-                check = optimizer.register_step_pre_hook(lambda *_: self._before_step(handle, number))
-                self._hooks.append(check)
-            said = {"all_used": True} if overlap and self._averages_gradients else {}
-            handle = attach(model, strategy, optimizer=optimizer, group=self._across, **(said | settings))
-        handle.before_asking(lambda what: self._contract.check(what, number))
+        wrapped, handle = self._wrapping.wrap(model, optimizer, overlap, settings)
         self._training.wrap(handle, model, optimizer)
         return wrapped, optimizer
 
@@ -177,10 +138,8 @@ class Replicator:
         for handle in self.handles:
             handle.detach()
         self.handles.clear()
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks.clear()
-        used = self._world, self._across, self._within, self._for_ddp
+        self._wrapping.close()
+        used = self._world, self._across, self._within
         for transport in {id(transport): transport for transport in used if transport is not None}.values():
             transport.close()
 
@@ -231,7 +190,7 @@ class Replicator:
             seed = self._drawn_seed() if run.inputs is None else run.inputs["seed"]
             inputs = Inputs(lambda: input_fn(self.context), seed, self.rank, run.inputs)
             if self._contract.compares:
-                self._check_lengths(inputs.length, steps)
+                inputs.check_lengths(self.context, steps)
             while steps is None or self.step - began < steps:
                 try:
                     batch = inputs.next()
@@ -259,69 +218,11 @@ class Replicator:
             self._within.broadcast([seed], 0)
         return int(seed)
 
-    def _check_lengths(self, length: int | None, steps: int | None) -> None:
-        """Replicas whose inputs end before those of others are told before the first step, if lengths are known."""
-        used = length if steps is None else steps if length is None else min(length, steps)
-        there = self.context.all_gather(torch.tensor(-1 if used is None else used)).tolist()
-        if len({n for n in there if n >= 0}) > 1:
-            told = ", ".join(f"replica {r} {n}" for r, n in enumerate(there) if n >= 0)
-            raise ContractError(
-                f"the inputs of run() at {called_at()} are not of one length (batches: {told}): give all replicas as "
-                "many, as context.share() does, or make as many steps as the shortest has (steps=...)"
-            )
-
     def _leave(self, problem: BaseException) -> None:
-        """Tell those who wait for this replica, whatever for, that it has stopped, and why."""
         contracts = [self._contract, *([] if self._inner is None else [self._inner])]
-        ways: list[Callable[[BaseException], None]] = [contract.leave for contract in contracts]
-        ways += [handle.leave for handle in self.handles]
-        if not isinstance(self._world, Collectives):
-            for leave in ways:
-                leave(problem)
-            return
-        # At once: each waits until the others have heard, and they hear of one after the other.
-        threads = [threading.Thread(target=leave, args=(problem,), daemon=True) for leave in ways]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if isinstance(problem, ContractError | PeerLostError):
-            time.sleep(min(SPEAK * max(1, self._world.size - 1), LONGEST))
+        leave(problem, self._world, [*(one.leave for one in contracts), *(one.leave for one in self.handles)])
 
     def _save(self, folder: Path, inputs: Inputs, began: int) -> None:
         self._training.save(folder, inputs.state_dict() | {"began": began})
         self.context.barrier()  # all have written theirs
         checkpoints.let_go(folder, self._world.rank)
-
-    def _ddp(self, model: nn.Module) -> nn.Module | None:
-        """The model in torch's DDP, where replicas are processes."""
-        # In a group that nothing else speaks in: DDP holds it, and its connections would be open after leaving it.
-        self._for_ddp = self._for_ddp or self._across.another()
-        return ddp_of(model, self._for_ddp)
-
-    def _before_forward(self, module: nn.Module, number: str) -> None:
-        if module.training and torch.is_grad_enabled():
-            self._contract.check("forward()", number)
-
-    def _before_step(self, handle: Handle, number: str) -> None:
-        if handle.speaks:  # else nobody waits for anybody
-            self._contract.check("optimizer.step()", number)
-
-    @property
-    def _averages_gradients(self) -> bool:
-        """As DDP would, on all ranks."""
-        return isinstance(self.strategy, DataParallel) and not servers_apart(self.strategy)
-
-    def _cannot_be_alone(self) -> bool:
-        try:
-            check_placed(self.strategy, 1)
-        except ValueError:
-            return True
-        return False
-
-
-def _told(method: str, overlap: bool, settings: dict[str, Any]) -> str:
-    """How something is wrapped. Of what has no text that is the same everywhere, its type is told."""
-    plain = (str, int, float, bool, type(None))
-    said = [f"{name}={x!r}" if isinstance(x, plain) else f"{name}: {type(x).__name__}" for name, x in settings.items()]
-    return ", ".join([f"by {method}", *(["overlap=True"] if overlap else []), *sorted(said)])

@@ -1,0 +1,92 @@
+"""Models and their optimizers, kept in step with those of the other replicas by the method."""
+
+import warnings
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from ..attach import attach
+from ..core import Strategy
+from ..handle import Handle
+from ..methods import notation_of, strategy_of
+from ..reducers import servers_apart
+from ..strategies import DataParallel, Neighbours, check_placed
+from ..transports import Transport, ddp_of
+from .contract import Contract
+from .devices import check_alike
+
+
+class Wrapping:
+    """Attaches the method, and compares what replicas do with what is wrapped."""
+
+    def __init__(self, strategy: Strategy, replicas: Transport, contract: Contract, devices: Contract | None) -> None:
+        self.strategy, self.replicas, self.contract = strategy, replicas, contract
+        self.devices = devices  # of this replica, if these are processes of their own
+        self._count = 0
+        self._for_ddp: Transport | None = None
+        self._hooks: list[RemovableHandle] = []
+
+    def wrap(
+        self, model: nn.Module, optimizer: Optimizer, overlap: bool, settings: dict[str, Any]
+    ) -> tuple[nn.Module, Handle]:
+        """What to call in the model's place, and the handle."""
+        self.contract.check("wrap()", _told(self.strategy, overlap, settings))
+        if self.devices is not None:
+            check_alike(model, self.devices)
+        self._count += 1
+        number, strategy = f"of wrap() number {self._count}", self.strategy
+        if self.replicas.size == 1 and _cannot_be_alone(strategy):
+            told = notation_of(strategy)
+            warnings.warn(f"{told} has no effect: there is but one replica", stacklevel=3)
+            strategy = strategy_of("dense")
+        averages = isinstance(strategy, DataParallel) and not servers_apart(strategy)  # as DDP would, on all ranks
+        if overlap and averages and (ddp := self._ddp(model)) is not None:
+            handle = attach(ddp, strategy, **settings)
+            self._hooks.append(ddp.register_forward_pre_hook(lambda module, _: self._before_forward(module, number)))
+            model = ddp
+        else:
+            if not isinstance(strategy, Neighbours):  # who speaks with neighbours only does not wait for all
+                self._hooks.append(optimizer.register_step_pre_hook(lambda *_: self._before_step(handle, number)))
+            said = {"all_used": True} if overlap and averages else {}
+            handle = attach(model, strategy, optimizer=optimizer, group=self.replicas, **(said | settings))
+        handle.before_asking(lambda what: self.contract.check(what, number))
+        return model, handle
+
+    def close(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        if self._for_ddp is not None:
+            self._for_ddp.close()
+
+    def _ddp(self, model: nn.Module) -> nn.Module | None:
+        """The model in torch's DDP, where replicas are processes."""
+        # In a group that nothing else speaks in: DDP holds it, and its connections would be open after leaving it.
+        self._for_ddp = self._for_ddp or self.replicas.another()
+        return ddp_of(model, self._for_ddp)
+
+    def _before_forward(self, module: nn.Module, number: str) -> None:
+        if module.training and torch.is_grad_enabled():
+            self.contract.check("forward()", number)
+
+    def _before_step(self, handle: Handle, number: str) -> None:
+        if handle.speaks:  # else nobody waits for anybody
+            self.contract.check("optimizer.step()", number)
+
+
+def _told(strategy: Strategy, overlap: bool, settings: dict[str, Any]) -> str:
+    """How something is wrapped. Of what has no text that is the same everywhere, its type is told."""
+    plain = (str, int, float, bool, type(None))
+    said = [f"{name}={x!r}" if isinstance(x, plain) else f"{name}: {type(x).__name__}" for name, x in settings.items()]
+    return ", ".join([f"by {notation_of(strategy)}", *(["overlap=True"] if overlap else []), *sorted(said)])
+
+
+def _cannot_be_alone(strategy: Strategy) -> bool:
+    try:
+        check_placed(strategy, 1)
+    except ValueError:
+        return True
+    return False
