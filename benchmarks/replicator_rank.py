@@ -2,7 +2,6 @@
 
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Iterator
@@ -14,12 +13,12 @@ from torch.optim import SGD
 import thinwire
 from thinwire.lab.models import MODELS
 
-BATCH = 128  # over all replicas, as the task has it
+BATCH, FEW = 128, 4  # over all replicas; as many as the task has, and so few that a step is short
 Batch = tuple[Tensor, Tensor]
 
 
-def batches(context: thinwire.Context) -> Iterator[Batch]:
-    size = context.per_replica_batch_size(BATCH)
+def batches(context: thinwire.Context, batch: int) -> Iterator[Batch]:
+    size = context.per_replica_batch_size(batch)
     images, labels = torch.randn(size, 3, 32, 32), torch.randint(10, (size,))
     while True:
         yield images, labels
@@ -33,14 +32,15 @@ def step(model: nn.Module, optimizer: SGD, batch: Batch) -> Tensor:
     return loss
 
 
-def measure(here: nn.Module, there: nn.Module, steps: int) -> list[tuple[float, float]]:
+def measure(here: nn.Module, there: nn.Module, steps: int, batch: int) -> list[tuple[float, float]]:
     """The seconds of a step with one model by hand, and of one with the other by run() beside it, again and again."""
     replicator = thinwire.Replicator("dense", seed=1)
     context = replicator.context
     by_hand, by_run = (SGD(model.parameters(), lr=0.1, momentum=0.9) for model in (here, there))
     handle = thinwire.attach(here, "dense", optimizer=by_hand) if context.num_replicas > 1 else None
     replicator.wrap(there, by_run)
-    mine, theirs = batches(context), replicator.iterate(lambda _, batch: step(there, by_run, batch), batches)
+    mine = batches(context, batch)
+    theirs = replicator.iterate(lambda _, one: step(there, by_run, one), lambda context: batches(context, batch))
     pairs = []
     for i in range(steps + 2):
         seconds = {}
@@ -61,26 +61,15 @@ def measure(here: nn.Module, there: nn.Module, steps: int) -> list[tuple[float, 
     return pairs
 
 
-def added(steps: int) -> float:
-    """The seconds of a step that only waits for the others: more than what run() adds to one that computes."""
-    replicator = thinwire.Replicator("dense", seed=1)
-    taken, made = [], replicator.iterate(lambda context, batch: context.barrier(), batches, steps)
-    for _ in range(steps):
-        start = time.perf_counter()
-        next(made)
-        taken.append(time.perf_counter() - start)
-    list(made)
-    replicator.close()
-    return statistics.median(taken)
-
-
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     first, second = (MODELS["resnet20"].build() for _ in range(2))
-    # Each model has both parts: where it lies in memory makes a difference of its own.
-    both = [measure(*models, int(sys.argv[1])) for models in ((first, second), (second, first))]
-    told = {"pairs": [pair for pairs in both for pair in pairs], "added": added(200)}
+    told = {}
+    for name, steps, batch in (("whole", sys.argv[1], BATCH), ("short", sys.argv[2], FEW)):
+        # Each model has both parts: where it lies in memory makes a difference of its own.
+        both = [measure(*models, int(steps), batch) for models in ((first, second), (second, first))]
+        told[name] = [pair for pairs in both for pair in pairs]
     if os.environ.get("RANK", "0") == "0":  # lines of two ranks may run into each other
         print(json.dumps(told), flush=True)
 

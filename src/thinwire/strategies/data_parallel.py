@@ -49,7 +49,9 @@ class DataParallel(Strategy):
         units, peers = self.units(replica), self.peers(replica.size)
         talks = [(peers, _converse(unit, gradients, state[unit.key], replica.rate)) for unit in units]
         at = min(servers(self.reducer), default=None)  # where nobody speaks with all, this does not either
-        *outcomes, used_by_any = yield from together([*talks, (peers, _used_by_any(used, replica, at))])
+        asked = [(peers, _used_by_any(used, replica, at))] if replica.size > 1 else []  # who is alone knows
+        outcomes = yield from together([*talks, *asked])
+        used_by_any = outcomes.pop() if asked else used
         for name, p in replica.parameters.items():
             if not used_by_any[name]:  # an optimizer leaves it alone then, with its weight decay and momentum
                 p.grad = None
