@@ -1,5 +1,6 @@
 """A training that was stopped goes on to the same bits, its inputs and its random numbers included."""
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -145,12 +146,17 @@ def test_another_trainings_checkpoint_is_refused_and_left_alone(change, problem,
 
 
 def epochs(folder: str, breaks_at: int | None = None) -> tuple[list[list[float]], list[list[float]]]:
-    """Three runs of three steps, all saved in one folder; what each made, and the model that came of it."""
+    """Three runs of three steps, all saved in one folder; what each made, and the model that came of it.
+
+    After each, the learning rate is changed: a script that is started again comes by there, too.
+    """
     torch.set_num_threads(1)
     replicator = Replicator("topk", seed=4)
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     replicator.wrap(model, optimizer)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.7)
+    replicator.keep(schedule=schedule)
 
     def step(context: thinwire.Context, x: Tensor) -> float:
         if replicator.step == breaks_at:
@@ -164,7 +170,13 @@ def epochs(folder: str, breaks_at: int | None = None) -> tuple[list[list[float]]
     def one_epoch(context: thinwire.Context) -> Iterator[Tensor]:
         return (torch.randn(4, 12) for _ in range(3))
 
-    made = [replicator.run(step, one_epoch, checkpoint=folder, every=2) for _ in range(3)]
+    made = []
+    for _ in range(3):
+        made.append(replicator.run(step, one_epoch, checkpoint=folder, every=2))
+        with warnings.catch_warnings():  # torch's, of a schedule that steps before its optimizer: in a run that is past
+            warnings.simplefilter("ignore", UserWarning)
+            schedule.step()
+    assert schedule.get_last_lr() == [pytest.approx(0.1 * 0.7**3)]
     return made, bits(model)
 
 

@@ -97,9 +97,9 @@ def check_alike(model: nn.Module, replica: Contract) -> None:
     replica.check("wrap()")
     with replica.held():
         there = [json.loads(told) for told in replica.transport.gather(json.dumps(mine).encode())]
-    for name, (shape, digest) in mine.items():
-        others = [found[name] for found in there if name in found]
-        if any(other[0] == shape and other[1] != digest for other in others):
+    for name in dict.fromkeys(name for found in there for name in found):
+        held = [found[name] for found in there if name in found]
+        if any(shape == held[0][0] and digest != held[0][1] for shape, digest in held):
             raise ValueError(
                 f"the devices{replica.of} hold {name!r}, and begin with other values of it: give Replicator a seed, "
                 "place it on one of them (logical_device(i).place), or split it by one of torch's plans"

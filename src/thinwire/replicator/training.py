@@ -27,7 +27,7 @@ class Training:
         self.kept: dict[str, Kept] = {}
         self.step = 0  # how many steps have been made
         self._runs: Counter[Path] = Counter()  # that were begun here and are saved in a folder
-        self._found: dict[Path, dict[str, Any] | None] = {}  # what there was in it before the first of them
+        self._found: dict[Path, int | None] = {}  # the newest step there was in it, until that is gone on from
 
     def keep(self, what: Mapping[str, Kept]) -> None:
         taken = [name for name in what if name in self.kept]
@@ -57,22 +57,24 @@ class Training:
     def begin(self, folder: Path) -> Begun:
         """Begin a run; the first one in a folder takes up what is there, whichever of its runs that is of.
 
-        A script that was started again comes by the runs that it has made before: they are past.
+        A script that was started again comes by the runs that it has made before: they are past. What it does between
+        them (steps of a schedule) is done already, so what is there is taken up again where it goes on.
         """
         number = self._runs[folder]
         if number == 0:
-            self._found[folder] = self._take_up(folder)
+            self._found[folder] = checkpoints.newest(folder, self.world)
         self._runs[folder] += 1
-        found = self._found[folder]
-        if found is None or number > found["run"]:
-            return Begun(None)
-        return Begun(found["inputs"], past=number < found["run"])
-
-    def _take_up(self, folder: Path) -> dict[str, Any] | None:
-        step = checkpoints.newest(folder, self.world)
+        step = self._found[folder]
         if step is None:
-            return None
+            return Begun(None)
         state = checkpoints.load(folder, self.world.rank, step)
+        if number in (0, state["run"]):
+            self._take_up(folder, step, state)
+        if number >= state["run"]:
+            self._found[folder] = None  # from here on, runs are this process's own
+        return Begun(state["inputs"], past=number < state["run"])
+
+    def _take_up(self, folder: Path, step: int, state: dict[str, Any]) -> None:
         for what, here in (("method", self.method), ("ranks", self.world.size)):
             if state[what] != here:
                 raise ValueError(f"{folder} is of a training with {what} {state[what]}, and this one has {here}")
@@ -86,4 +88,3 @@ class Training:
         Draws.read(state["draws"]).put()
         self.meter.load(*state["meter"])
         self.step = step
-        return {"run": state["run"], "inputs": state["inputs"]}
