@@ -192,3 +192,38 @@ def test_several_runs_in_one_folder_go_on_in_the_one_that_was_stopped(breaks_at,
     assert (resumed, same) == (expected, model)
     nothing, same = World(2).run(lambda: epochs(folder))[0]
     assert (nothing, same) == ([[], [], []], model), "all of it is past"
+
+
+def wrapped_in_between(folder: str, breaks_at: int | None = None) -> tuple[int, list[list[float]]]:
+    """A second model comes in after the first run; after each run, there is one of no steps."""
+    torch.set_num_threads(1)
+    replicator = Replicator("topk", seed=4)
+    models = [network() for _ in range(2)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+
+    def step(context: thinwire.Context, x: Tensor) -> None:
+        if replicator.step == breaks_at:
+            raise KeyboardInterrupt
+        for model, optimizer, _ in zip(models, optimizers, replicator.handles, strict=False):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), x[:, :3].argmax(1)).backward()
+            optimizer.step()
+
+    for model, optimizer in zip(models, optimizers, strict=True):
+        replicator.wrap(model, optimizer)
+        replicator.run(step, shuffled, 3, checkpoint=folder, every=2)
+        replicator.run(step, shuffled, 0, checkpoint=folder)
+    return replicator.step, [values for model in models for values in bits(model)]
+
+
+def test_what_is_wrapped_between_runs_goes_on_too(tmp_path):
+    whole = World(2).run(lambda: wrapped_in_between(str(tmp_path / "whole")))
+    with pytest.raises(KeyboardInterrupt):
+        World(2).run(lambda: wrapped_in_between(str(tmp_path / "stopped"), breaks_at=5))
+    assert World(2).run(lambda: wrapped_in_between(str(tmp_path / "stopped"))) == whole
+
+
+def test_a_run_without_a_step_leaves_what_was_saved(tmp_path):
+    World(1).run(lambda: wrapped_in_between(str(tmp_path)))
+    runs = [torch.load(path, weights_only=True)["run"] for path in sorted(tmp_path.iterdir())]
+    assert runs == [2, 2], "and not 3, which made no steps"

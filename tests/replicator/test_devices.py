@@ -272,3 +272,45 @@ def test_parts_take_tensors_by_name_and_none():
 def test_devices_of_one_process_are_counted_from_its_own(devices, index, expected):
     context = Replicator(device="cuda:3", devices_per_replica=devices).context
     assert context.logical_device(index).device == torch.device("cuda", expected)
+
+
+def through_parts(frozen: bool) -> list[float]:
+    torch.manual_seed(0)
+    context = Replicator(devices_per_replica=2).context
+    low, up = nn.Sequential(nn.Flatten(), nn.Linear(3, 3)), nn.Linear(3, 1)
+    low.requires_grad_(not frozen)
+    lower, upper = context.logical_device(0).place(low), context.logical_device(1).place(up)
+    made = upper(lower(torch.ones(2, 3)))
+    made.sum().backward()
+    mine = up if context.logical_device(1).here else low
+    gradients = [p.grad.flatten().tolist() for p in mine.parameters() if p.grad is not None]
+    return [*made.flatten().tolist(), *(x for gradient in gradients for x in gradient)]
+
+
+@pytest.mark.parametrize(("frozen", "gradients"), [(True, (0, 4)), (False, (12, 4))])
+@pytest.mark.parametrize("ranks", ["threads", "processes"])
+def test_what_needs_no_gradient_where_it_is_computed_needs_none_elsewhere(ranks, frozen, gradients):
+    found = World(2).run(lambda: through_parts(frozen)) if ranks == "threads" else run(through_parts, frozen)
+    assert found[0][:2] == found[1][:2]
+    assert tuple(len(values) - 2 for values in found) == gradients
+
+
+def not_in_a_run() -> str:
+    replicator = Replicator(devices_per_replica=2)
+    part = replicator.context.logical_device(1).place(nn.Linear(3, 2))
+    try:
+        if replicator.context.logical_device(0).here:
+            replicator.run(lambda context, x: part(x), lambda context: [torch.ones(1, 3)])
+        else:
+            part(torch.ones(1, 3))
+    except thinwire.ContractError as error:
+        return str(error)
+    return "nothing"
+
+
+@pytest.mark.parametrize("ranks", ["threads", "processes"])
+def test_a_device_that_is_not_in_a_run_is_told(ranks):
+    first, second = World(2).run(not_in_a_run) if ranks == "threads" else run(not_in_a_run)
+    assert first == second
+    assert "device 0 of replica 0 calls run() until inputs end" in first
+    assert "device 1 of replica 0 calls a part on logical device 1" in first

@@ -218,6 +218,17 @@ def test_values_of_all_types_are_what_they_should_be():
         torch.testing.assert_close(found, expected)
 
 
+def test_gradients_flow_through_complex_numbers():
+    def gradient() -> complex:
+        context = thinwire.Replicator().context
+        x = torch.tensor([1 + 1j], requires_grad=True)
+        (context.all_mean(x).abs().square().sum() * (context.rank + 1)).backward()
+        return complex(x.grad)
+
+    # The squared size of a mean of two, counted once and twice; its gradient is twice the mean, times a half.
+    assert World(2).run(gradient) == [pytest.approx(3 * (1 + 1j))] * 2
+
+
 def test_gradients_flow_where_nothing_was_counted():
     def gradient() -> float:
         context = thinwire.Replicator().context

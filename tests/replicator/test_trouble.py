@@ -279,3 +279,25 @@ def test_ranks_that_all_caught_an_error_go_on():
     world = World(2)
     assert world.run(act) == [2, 2]
     assert world.run(act) == [2, 2], "again"
+
+
+def test_what_could_not_be_wrapped_leaves_nothing_behind():
+    def act() -> int:
+        replicator = Replicator()
+        model = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with pytest.raises(ValueError, match="bogus"):
+            replicator.wrap(model, optimizer, on_nonfinite="bogus")
+        replicator.wrap(model, optimizer)
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        return replicator.handles[0].meter.steps
+
+    assert World(2).run(act) == [1, 1]
+
+
+def test_inputs_without_end_have_no_length():
+    def act() -> list[int]:
+        return Replicator().run(lambda context, i: i, lambda context: range(10**20), steps=2)
+
+    assert World(2).run(act) == [[0, 1]] * 2

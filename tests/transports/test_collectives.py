@@ -15,6 +15,7 @@ from thinwire import Collectives, Simulated, world
 from thinwire.core import Message, together
 from thinwire.methods import strategy_of
 from thinwire.states import plain
+from thinwire.transports import collectives
 
 STEPS = 4
 COUNTS = ("rounds", "payload_bytes", "link_bytes")
@@ -256,3 +257,12 @@ def in_a_subgroup() -> tuple[int, int, list[bytes]] | None:
 
 def test_a_subgroup_counts_its_own_ranks() -> None:
     assert run(in_a_subgroup, ranks=4) == [None, (0, 2, [b"\x01", b"\x03"]), None, (1, 2, [b"\x01", b"\x03"])]
+
+
+def test_nccl_gets_one_batch_even_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It connects the two ranks of an op that stands alone by themselves, and waits there for who speaks to several.
+    batches: list[list[object]] = []
+    monkeypatch.setattr(dist, "P2POp", lambda do, x, group, group_peer: (do, group_peer))
+    monkeypatch.setattr(dist, "batch_isend_irecv", lambda ops: batches.append(ops) or [])
+    collectives._begin([(dist.isend, torch.zeros(1), 2)], None, batched=True)
+    assert batches == [[(dist.isend, 2)]]

@@ -60,7 +60,7 @@ class Placed(nn.Module):
         named_too = [*map(_told, inputs), *(f"{name}={_told(x)}" for name, x in sorted(named.items()))]
         self._replica.check(f"a part on logical device {self._index}", f"with {', '.join(named_too)}")
         if self.part is None:
-            # Something that needs a gradient, as the output does where it is computed.
+            # Something that needs a gradient, as the output may where it is computed.
             asks = torch.zeros((), requires_grad=torch.is_grad_enabled())
             with self._replica.held():
                 made = _There.apply(self._replica, self._index, asks, *xs)  # type: ignore[no-untyped-call]
@@ -70,8 +70,9 @@ class Placed(nn.Module):
         made = output if isinstance(output, tuple) else (output,)
         if not all(isinstance(x, Tensor) and x.dtype in TYPES for x in made):
             raise ValueError(f"a placed part gives a tensor or a tuple of tensors, not {type(output).__name__}")
+        needed = torch.is_grad_enabled() and any(x.requires_grad for x in (*made, *entered))
         with self._replica.held():
-            _tell(self._replica.transport, self._index, made)
+            _tell(self._replica.transport, self._index, made, needed)
         left = _Leaving.apply(len(made), *made, *entered)  # type: ignore[no-untyped-call]
         return left if isinstance(output, tuple) else left[0]
 
@@ -147,8 +148,8 @@ class _There(torch.autograd.Function):
     def forward(ctx: Any, replica: Contract, source: int, asks: Tensor, *inputs: Tensor) -> Any:
         ctx.replica, ctx.source, ctx.site = replica, source, called_at()
         ctx.inputs = [(x.shape, x.dtype, x.device) for x in inputs]
-        made = _heard(replica.transport, source)
-        ctx.mark_non_differentiable(*(x for x in made if not x.is_floating_point()))
+        made, asks_there = _heard(replica.transport, source)
+        ctx.mark_non_differentiable(*(x for x in made if not (asks_there and x.is_floating_point())))
         return made
 
     @staticmethod
@@ -173,27 +174,27 @@ def _exchange_back(ctx: Any, gradients: list[Tensor]) -> None:
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool, torch.uint8)
 
 
-def _tell(replica: Transport, source: int, made: tuple[Tensor, ...]) -> None:
-    """Of what shapes the output is, and the output."""
+def _tell(replica: Transport, source: int, made: tuple[Tensor, ...], asks: bool) -> None:
+    """Of what shapes the output is, whether it needs a gradient, and the output."""
     shapes = [[TYPES.index(x.dtype), x.dim(), *x.shape] for x in made]
-    told = torch.tensor([len(made), *(n for shape in shapes for n in shape)], dtype=torch.int64)
+    told = torch.tensor([len(made), asks, *(n for shape in shapes for n in shape)], dtype=torch.int64)
     replica.broadcast([torch.tensor([told.numel()]), told], source)
     replica.broadcast([x.detach().contiguous() for x in made if x.numel()], source)
 
 
-def _heard(replica: Transport, source: int) -> tuple[Tensor, ...]:
+def _heard(replica: Transport, source: int) -> tuple[tuple[Tensor, ...], bool]:
     length = torch.zeros(1, dtype=torch.int64)
     replica.broadcast([length], source)
     told = torch.zeros(int(length), dtype=torch.int64)
     replica.broadcast([told], source)
-    count, *numbers = told.tolist()
+    count, asks, *numbers = told.tolist()
     made = []
     for _ in range(count):
         kind, dim, *rest = numbers
         made.append(torch.empty(rest[:dim], dtype=TYPES[kind], device=replica.device))
         numbers = rest[dim:]
     replica.broadcast([x for x in made if x.numel()], source)
-    return tuple(made)
+    return tuple(made), bool(asks)
 
 
 def device_here(device: torch.device | str | None = None) -> torch.device:

@@ -49,7 +49,7 @@ class Inputs:
         """How many there are, those that were used included, if that is known."""
         try:
             return len(self._source)  # type: ignore[arg-type]  # not all have one
-        except TypeError:
+        except (TypeError, NotImplementedError, OverflowError):
             return None
 
     def check_lengths(self, context: Context, steps: int | None) -> None:

@@ -237,8 +237,8 @@ class _Flowing(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, forth: Callable[[Tensors], Tensors], back: Callable[[Tensors], Tensors], *xs: Tensor) -> Any:
         made = forth([x.detach() for x in xs])
-        ctx.back, ctx.real = back, [x.is_floating_point() for x in made]
-        ctx.mark_non_differentiable(*(x for x in made if not x.is_floating_point()))
+        ctx.back, ctx.real = back, [x.is_floating_point() or x.is_complex() for x in made]
+        ctx.mark_non_differentiable(*(x for x, real in zip(made, ctx.real, strict=True) if not real))
         return tuple(made)
 
     @staticmethod

@@ -182,13 +182,14 @@ class Replicator:
         began = self.step
         try:
             told = "until inputs end" if steps is None else f"of {steps} steps"
-            self._contract.check("run()", f"{told}, saved every {every} steps" if folder is not None else told)
+            for contract in self._contracts:
+                contract.check("run()", f"{told}, saved every {every} steps" if folder is not None else told)
             run = Begun(None) if folder is None else self._training.begin(folder)
             if run.past:
                 return
             began = began if run.inputs is None else run.inputs["began"]
             seed = self._drawn_seed() if run.inputs is None else run.inputs["seed"]
-            inputs = Inputs(lambda: input_fn(self.context), seed, self.rank, run.inputs)
+            inputs, first = Inputs(lambda: input_fn(self.context), seed, self.rank, run.inputs), self.step
             if self._contract.compares:
                 inputs.check_lengths(self.context, steps)
             while steps is None or self.step - began < steps:
@@ -203,7 +204,7 @@ class Replicator:
                 yield outcome
             if all(len(handle.ranks) == self.num_replicas for handle in self.handles):  # and none was gone on without
                 self._contract.check("the end of run()", f"after {self.step - began} steps")
-            if folder is not None:
+            if folder is not None and self.step > first:
                 self._save(folder, inputs, began)
         except GeneratorExit:
             raise
@@ -214,13 +215,18 @@ class Replicator:
     def _drawn_seed(self) -> int:
         """Of this replica's generator; what is placed on a device of it may draw there, and nowhere else."""
         seed = torch.randint(2**31, (1,))
-        if self._within is not None:
-            self._within.broadcast([seed], 0)
+        if self._inner is not None:
+            with self._inner.held():
+                self._inner.transport.broadcast([seed], 0)
         return int(seed)
 
     def _leave(self, problem: BaseException) -> None:
-        contracts = [self._contract, *([] if self._inner is None else [self._inner])]
-        leave(problem, self._world, [*(one.leave for one in contracts), *(one.leave for one in self.handles)])
+        ways = [*(contract.leave for contract in self._contracts), *(handle.leave for handle in self.handles)]
+        leave(problem, self._world, ways)
+
+    @property
+    def _contracts(self) -> list[Contract]:
+        return [self._contract] if self._inner is None else [self._contract, self._inner]
 
     def _save(self, folder: Path, inputs: Inputs, began: int) -> None:
         self._training.save(folder, inputs.state_dict() | {"began": began})

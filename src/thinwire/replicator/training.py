@@ -18,6 +18,14 @@ class Begun(NamedTuple):
     past: bool = False  # whether it was made to its end before, and others after it
 
 
+class Found(NamedTuple):
+    """The newest checkpoint that there was: which run it is of, and where the inputs of that were."""
+
+    step: int
+    run: int
+    inputs: dict[str, Any]
+
+
 class Training:
     """What is trained, by which method, and how far it has come."""
 
@@ -27,7 +35,7 @@ class Training:
         self.kept: dict[str, Kept] = {}
         self.step = 0  # how many steps have been made
         self._runs: Counter[Path] = Counter()  # that were begun here and are saved in a folder
-        self._found: dict[Path, int | None] = {}  # the newest step there was in it, until that is gone on from
+        self._found: dict[Path, Found | None] = {}  # what there was in it before the first of them
 
     def keep(self, what: Mapping[str, Kept]) -> None:
         taken = [name for name in what if name in self.kept]
@@ -62,22 +70,28 @@ class Training:
         """
         number = self._runs[folder]
         if number == 0:
-            self._found[folder] = checkpoints.newest(folder, self.world)
+            self._found[folder] = self._find(folder)
         self._runs[folder] += 1
-        step = self._found[folder]
-        if step is None:
+        found = self._found[folder]
+        if found is None or number > found.run:
             return Begun(None)
-        state = checkpoints.load(folder, self.world.rank, step)
-        if number in (0, state["run"]):
-            self._take_up(folder, step, state)
-        if number >= state["run"]:
-            self._found[folder] = None  # from here on, runs are this process's own
-        return Begun(state["inputs"], past=number < state["run"])
+        if number == found.run:
+            self._take_up(folder, checkpoints.load(folder, self.world.rank, found.step), found.step)
+        return Begun(found.inputs, past=number < found.run)
 
-    def _take_up(self, folder: Path, step: int, state: dict[str, Any]) -> None:
+    def _find(self, folder: Path) -> Found | None:
+        step = checkpoints.newest(folder, self.world)
+        if step is None:
+            return None
+        state = checkpoints.load(folder, self.world.rank, step)
         for what, here in (("method", self.method), ("ranks", self.world.size)):
             if state[what] != here:
                 raise ValueError(f"{folder} is of a training with {what} {state[what]}, and this one has {here}")
+        if state["run"] > 0 and state["kept"].keys() == self.kept.keys():  # else some is made by the script later
+            self._take_up(folder, state, step)
+        return Found(step, state["run"], state["inputs"])
+
+    def _take_up(self, folder: Path, state: dict[str, Any], step: int) -> None:
         if state["kept"].keys() != self.kept.keys():
             there, here = (", ".join(sorted(names)) or "nothing" for names in (state["kept"], self.kept))
             raise ValueError(f"{folder} holds {there}, and this training has {here}")

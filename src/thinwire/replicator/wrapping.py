@@ -36,8 +36,7 @@ class Wrapping:
         self.contract.check("wrap()", _told(self.strategy, overlap, settings))
         if self.devices is not None:
             check_alike(model, self.devices)
-        self._count += 1
-        number, strategy = f"of wrap() number {self._count}", self.strategy
+        number, strategy = f"of wrap() number {self._count + 1}", self.strategy
         if self.replicas.size == 1 and _cannot_be_alone(strategy):
             told = notation_of(strategy)
             warnings.warn(f"{told} has no effect: there is but one replica", stacklevel=3)
@@ -48,10 +47,16 @@ class Wrapping:
             self._hooks.append(ddp.register_forward_pre_hook(lambda module, _: self._before_forward(module, number)))
             model = ddp
         else:
-            if not isinstance(strategy, Neighbours):  # who speaks with neighbours only does not wait for all
-                self._hooks.append(optimizer.register_step_pre_hook(lambda *_: self._before_step(handle, number)))
             said = {"all_used": True} if overlap and averages else {}
-            handle = attach(model, strategy, optimizer=optimizer, group=self.replicas, **(said | settings))
+            # Before attach's own.
+            check = optimizer.register_step_pre_hook(lambda *_: self._before_step(handle, number))
+            try:
+                handle = attach(model, strategy, optimizer=optimizer, group=self.replicas, **(said | settings))
+            except BaseException:
+                check.remove()
+                raise
+            self._hooks.append(check)
+        self._count += 1
         handle.before_asking(lambda what: self.contract.check(what, number))
         return model, handle
 
@@ -73,7 +78,8 @@ class Wrapping:
             self.contract.check("forward()", number)
 
     def _before_step(self, handle: Handle, number: str) -> None:
-        if handle.speaks:  # else nobody waits for anybody
+        # Who speaks with neighbours only does not wait for all, and in silent steps nobody waits for anybody.
+        if handle.speaks and not isinstance(self.strategy, Neighbours):
             self.contract.check("optimizer.step()", number)
 
 

@@ -102,10 +102,11 @@ class Collectives(Transport):
         """Do all that can be done: where a rank cannot be reached, it is known then which."""
         group, begun = self.group, list[tuple[int, dist.Work]]()
         problems: dict[int, str] = {}
-        for some in [ops] if self._kind[1] == "nccl" and ops else [[op] for op in ops]:
+        batched = self._kind[1] == "nccl"  # where all ops of a round have to be in one, be they several or not
+        for some in [ops] if batched and ops else [[op] for op in ops]:
             peer = some[0][2]
             try:
-                begun += [(peer, work) for work in _begin(some, group)]
+                begun += [(peer, work) for work in _begin(some, group, batched)]
             except RuntimeError as error:
                 problems.setdefault(peer, str(error))
         for peer, work in begun:
@@ -181,8 +182,8 @@ class Collectives(Transport):
             _idle.setdefault(self._kind, []).append(self._group)
 
 
-def _begin(ops: list[Op], group: dist.ProcessGroup) -> list[dist.Work]:
-    if len(ops) > 1:
+def _begin(ops: list[Op], group: dist.ProcessGroup, batched: bool) -> list[dist.Work]:
+    if batched:
         return dist.batch_isend_irecv([dist.P2POp(do, x, group=group, group_peer=peer) for do, x, peer in ops])
     ((do, x, peer),) = ops
     # Without the time that a batch of one takes.
