@@ -301,3 +301,44 @@ def test_inputs_without_end_have_no_length():
         return Replicator().run(lambda context, i: i, lambda context: range(10**20), steps=2)
 
     assert World(2).run(act) == [[0, 1]] * 2
+
+
+@pytest.mark.parametrize(
+    ("act", "problem"),
+    [
+        (lambda r: r.run(lambda c, x: x, [1, 2]), r"takes a function, input_fn\(context\), not a list"),
+        (lambda r: r.run(None, lambda c: [1]), r"takes a function, step_fn\(context, batch\), not a NoneType"),
+        (lambda r: r.run(lambda c, x: x, lambda c: None), "has to return batches, to iterate over, and not None"),
+        (
+            lambda r: r.wrap(torch.optim.SGD(nn.Linear(2, 1).parameters()), nn.Linear(2, 1)),
+            "a model and its optimizer, in this order, not SGD and Linear",
+        ),
+        (lambda r: r.keep(epoch=3), "'epoch' cannot be kept: a int has no state_dict"),
+        (lambda r: r.context.share(iter([1, 2])), "a share is of a dataset or a list, .* not of a list_iterator"),
+        (lambda r: r.context.share(torch.utils.data.DataLoader([1, 2])), "a DataLoader is made of a share"),
+    ],
+)
+def test_what_is_given_in_a_wrong_place_is_shown(act, problem):
+    with pytest.raises(TypeError, match=problem):
+        act(Replicator())
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_an_optimizer_that_was_not_given_back_is_noticed(used, recwarn):
+    replicator = Replicator(seed=1)
+    model = nn.Linear(3, 2)
+    _, wrapped = replicator.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    optimizer = wrapped if used else torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(context: thinwire.Context, x: Tensor) -> None:
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+    def judged(context: thinwire.Context, x: Tensor) -> None:
+        model(x)
+
+    for act in (judged, step, step):  # which is told once
+        replicator.run(act, lambda context: [torch.ones(1, 3)])
+    told = [str(warning.message) for warning in recwarn if "has made no step" in str(warning.message)]
+    assert len(told) == (0 if used else 1)

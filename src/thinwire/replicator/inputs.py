@@ -27,6 +27,8 @@ class Inputs:
         with self._own():
             seed_all(seed_of(self.seed, replica))  # replicas that were seeded alike are not to be fed the same
             self._source = make()
+            if not isinstance(self._source, Iterable):
+                raise TypeError(f"input_fn(context) has to return batches, to iterate over, and not {self._source!r}")
             if self._remembers and saved is not None:
                 self._source.load_state_dict(saved["state"])  # type: ignore[attr-defined]  # it remembers
                 Draws.read(saved["draws"]).put()

@@ -174,6 +174,9 @@ class Replicator:
         every: int | None = None,
     ) -> Iterator[Any]:
         """As `run`, one outcome after the other."""
+        for what, given in (("step_fn(context, batch)", step_fn), ("input_fn(context)", input_fn)):
+            if not callable(given):
+                raise TypeError(f"run() takes a function, {what}, not a {type(given).__name__}")
         if steps is not None and steps < 0:
             raise ValueError(f"a run has 0 steps or more, not {steps!r}")
         if every is not None and (checkpoint is None or every < 1):
@@ -204,6 +207,8 @@ class Replicator:
                 yield outcome
             if all(len(handle.ranks) == self.num_replicas for handle in self.handles):  # and none was gone on without
                 self._contract.check("the end of run()", f"after {self.step - began} steps")
+            if self.step > first:
+                self._wrapping.warn_of_unused()
             if folder is not None and self.step > first:
                 self._save(folder, inputs, began)
         except GeneratorExit:

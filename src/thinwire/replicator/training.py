@@ -41,6 +41,11 @@ class Training:
         taken = [name for name in what if name in self.kept]
         if taken:
             raise ValueError(f"{taken[0]!r} is kept already")
+        for name, kept in what.items():
+            if not (hasattr(kept, "state_dict") and hasattr(kept, "load_state_dict")):
+                raise TypeError(
+                    f"{name!r} cannot be kept: a {type(kept).__name__} has no state_dict to save and to load"
+                )
         self.kept |= what
 
     def wrap(self, handle: Handle, model: Kept, optimizer: Kept) -> None:

@@ -28,11 +28,15 @@ class Wrapping:
         self._count = 0
         self._for_ddp: Transport | None = None
         self._hooks: list[RemovableHandle] = []
+        self._unused: dict[str, tuple[Handle, list[nn.Parameter]]] = {}  # what is not known to be used yet
 
     def wrap(
         self, model: nn.Module, optimizer: Optimizer, overlap: bool, settings: dict[str, Any]
     ) -> tuple[nn.Module, Handle]:
         """What to call in the model's place, and the handle."""
+        if not (isinstance(model, nn.Module) and isinstance(optimizer, Optimizer)):
+            there = f"{type(model).__name__} and {type(optimizer).__name__}"
+            raise TypeError(f"wrap() takes a model and its optimizer, in this order, not {there}")
         self.contract.check("wrap()", _told(self.strategy, overlap, settings))
         if self.devices is not None:
             check_alike(model, self.devices)
@@ -57,10 +61,24 @@ class Wrapping:
                 raise
             self._hooks.append(check)
         self._count += 1
+        self._unused[number] = handle, list(model.parameters())
         handle.before_asking(lambda what: self.contract.check(what, number))
         return model, handle
 
+    def warn_of_unused(self) -> None:
+        """Once, if what was wrapped has gradients and its optimizer has never made a step: nothing was said of it."""
+        for number, (handle, parameters) in list(self._unused.items()):
+            if handle.meter.steps or any(p.grad is not None for p in parameters):
+                del self._unused[number]
+                if not handle.meter.steps:
+                    warnings.warn(
+                        f"the optimizer {number} has made no step, though its model has gradients: replicas train "
+                        "apart if another one does. Make steps with the optimizer that wrap() gave back",
+                        stacklevel=4,
+                    )
+
     def close(self) -> None:
+        self._unused.clear()
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
