@@ -40,6 +40,20 @@ class Remembering:
         self.at = state["at"]
 
 
+def updated(
+    replicator: Replicator, model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, breaks_at: int | None
+) -> Tensor:
+    """The loss of a step; the training is stopped before the one that it breaks at."""
+    if replicator.step == breaks_at:
+        raise KeyboardInterrupt
+    loss = nn.functional.cross_entropy(model(x), x[:, :3].argmax(1))
+    optimizer.zero_grad()
+    loss.backward()
+    replicator.handles[0].loss(loss)
+    optimizer.step()
+    return loss.detach()
+
+
 def trained(
     method: str, steps: int, folder: str | None = None, breaks_at: int | None = None, inputs: Any = shuffled
 ) -> tuple[list[float], list[list[float]], dict[str, float]]:
@@ -52,15 +66,9 @@ def trained(
     replicator.keep(schedule=schedule)
 
     def step(context: thinwire.Context, x: Tensor) -> float:
-        if replicator.step == breaks_at:
-            raise KeyboardInterrupt
-        loss = nn.functional.cross_entropy(model(x), x[:, :3].argmax(1))
-        optimizer.zero_grad()
-        loss.backward()
-        replicator.handles[0].loss(loss)
-        optimizer.step()
+        loss = updated(replicator, model, optimizer, x, breaks_at)
         schedule.step()
-        return float(context.all_mean(loss.detach()))
+        return float(context.all_mean(loss))
 
     every = None if folder is None else 2
     losses = replicator.run(step, inputs, steps, checkpoint=folder, every=every)
@@ -159,13 +167,7 @@ def epochs(folder: str, breaks_at: int | None = None) -> tuple[list[list[float]]
     replicator.keep(schedule=schedule)
 
     def step(context: thinwire.Context, x: Tensor) -> float:
-        if replicator.step == breaks_at:
-            raise KeyboardInterrupt
-        loss = nn.functional.cross_entropy(model(x), x[:, :3].argmax(1))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        return float(loss.detach())
+        return float(updated(replicator, model, optimizer, x, breaks_at))
 
     def one_epoch(context: thinwire.Context) -> Iterator[Tensor]:
         return (torch.randn(4, 12) for _ in range(3))
