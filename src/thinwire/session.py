@@ -12,7 +12,7 @@ from torch import Tensor
 
 from . import checkpoints
 from .agreement import agree
-from .core import Replica, Strategy, Talk
+from .core import Replica, State, Strategy, Talk
 from .guard import Guard
 from .lazy import is_finite
 from .methods import notation_of
@@ -188,10 +188,15 @@ class Session:
         return self._guard.found
 
     def state_dict(self) -> dict[str, Any]:
+        """Everything to go on from; a message in flight is waited for, and lands when it is due, as without saving."""
         self.worker.wait()
-        self.land()
-        counted = {"meter": self.meter.as_dict(prefix=""), "itemised": self.meter.itemised()}
-        return self._identity() | counted | {"state": plain(self.state)}
+        arrived = self._awaited()
+        if arrived is not None and arrived[0].lost:
+            self._use(arrived)
+            arrived = None
+        self._under_way = None if arrived is None else _done(arrived)
+        flight = None if arrived is None else (plain(arrived[0]), _counted(arrived[1]))
+        return self._identity() | _counted(self.meter) | {"state": plain(self.state), "in_flight": flight}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         self.worker.wait()
@@ -199,12 +204,23 @@ class Session:
         try:
             checkpoints.check(saved, self._identity())
             state = restored(self.strategy.init(self.replica), saved["state"])
+            under_way = self._restored_flight(state, saved["in_flight"])
         except ValueError:
             self._use(landed)
             raise
         self.meter.load(saved["meter"], saved["itemised"])
-        self.state = state
+        self.state, self._under_way = state, under_way
         self._savings.begin()
+
+    def _restored_flight(self, state: State, saved: Any) -> Future[Any] | None:
+        if saved is None:
+            return None
+        if not isinstance(self.strategy, Overlapping):
+            raise ValueError("the checkpoint has a message in flight, and this method has none")
+        plainly, counted = saved
+        aside = Meter(names=self.meter.names)
+        aside.load(counted["meter"], counted["itemised"])
+        return _done((restored(self.strategy.in_flight(state), plainly), aside))
 
     def _identity(self) -> dict[str, Any]:
         """What a checkpoint of this rank is one of."""
@@ -267,3 +283,13 @@ class Session:
                 gradient = gradient_of(name)
                 if gradient is not None:
                     gradient.zero_()
+
+
+def _counted(meter: Meter) -> dict[str, Any]:
+    return {"meter": meter.as_dict(prefix=""), "itemised": meter.itemised()}
+
+
+def _done(result: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(result)
+    return future

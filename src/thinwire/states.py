@@ -68,6 +68,8 @@ def restored(like: Any, saved: Any) -> Any:
                 raise ValueError(f"{len(like)} values were expected, the checkpoint has {saved!r}")
             parts = [restored(part, value) for part, value in zip(like, saved, strict=True)]
             return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
+        case None if isinstance(saved, Tensor | dict):  # tensors that are there at times only
+            return plain(saved)
     if type(saved) is not type(like):
         raise ValueError(f"{type(like).__name__} was expected, the checkpoint has {saved!r}")
     return saved

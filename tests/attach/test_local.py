@@ -51,9 +51,8 @@ def trained(methods: tuple[str, ...], kind: str) -> list[Any]:
         optimizer = optimizer_of(kind, model)
         handle = attached(model, method, optimizer)
         train(model, optimizer, range(STEPS), handle=handle)
-        handle.state_dict()  # it finishes what is on its way
+        handle.detach()  # waits for a synchronization that is in flight, and applies it
         found.append((parameters(model), counts(handle.meter)))
-        handle.detach()
     return found
 
 
@@ -97,12 +96,9 @@ def straight() -> list[Any]:
             model = normed()
             optimizer = sgd(model)
             handle = attached(model, method, optimizer)
-            train(model, optimizer, range(at), handle=handle)
-            handle.state_dict()
-            train(model, optimizer, range(at, at + 4), handle=handle)
-            handle.state_dict()
-            found.append((parameters(model), counts(handle.meter)))
+            train(model, optimizer, range(at + 4), handle=handle)
             handle.detach()
+            found.append((parameters(model), counts(handle.meter)))
     return found
 
 
@@ -113,8 +109,11 @@ def first_half(folder: Path) -> None:
             optimizer = sgd(model)
             handle = attached(model, method, optimizer)
             train(model, optimizer, range(at), handle=handle)
-            state = handle.state_dict()  # first: it finishes what is on its way, which changes the model
-            saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "thinwire": state}
+            saved = {
+                "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "thinwire": handle.state_dict(),  # a synchronization in flight is saved, not applied
+            }
             torch.save(saved, folder / f"{i}-{at}-{dist.get_rank()}.pt")
             handle.detach()
 
@@ -131,9 +130,8 @@ def second_half(folder: Path) -> list[Any]:
             optimizer.load_state_dict(saved["optimizer"])
             handle.load_state_dict(saved["thinwire"])
             train(model, optimizer, range(at, at + 4), handle=handle)
-            handle.state_dict()
-            found.append((parameters(model), counts(handle.meter)))
             handle.detach()
+            found.append((parameters(model), counts(handle.meter)))
     return found
 
 

@@ -167,8 +167,7 @@ def first_half(method: str, folder: Path) -> None:
     optimizer = sgd(model)
     handle = thinwire.attach(model, method, optimizer=optimizer)
     train(model, optimizer, range(3))
-    state = handle.state_dict()  # first: it finishes what is on its way, which changes the model
-    saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "thinwire": state}
+    saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "thinwire": handle.state_dict()}
     torch.save(saved, folder / f"rank{dist.get_rank()}.pt")
     handle.detach()
 
@@ -187,7 +186,7 @@ def second_half(method: str, folder: Path, model_first: bool) -> Any:
         return refusal(lambda: handle.load_state_dict(saved["thinwire"]))
     handle.load_state_dict(saved["thinwire"])
     train(model, optimizer, range(3, 6))
-    handle.state_dict()
+    handle.detach()  # waits for a message that is in flight, and applies it
     return parameters(model), counts(handle.meter)
 
 
@@ -195,10 +194,8 @@ def straight(method: str) -> Any:
     model = normed()
     optimizer = sgd(model)
     handle = thinwire.attach(model, method, optimizer=optimizer)
-    train(model, optimizer, range(3))
-    handle.state_dict()
-    train(model, optimizer, range(3, 6))
-    handle.state_dict()
+    train(model, optimizer, range(6))
+    handle.detach()
     return parameters(model), counts(handle.meter)
 
 

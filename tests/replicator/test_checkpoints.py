@@ -76,13 +76,19 @@ def trained(
     return losses, bits(model), counted
 
 
-METHODS = ["dense", "powersgd", "powergossip", "LocalSteps(Identity(), every=4)", "osgp"]
+METHODS = [
+    "dense",
+    "powersgd",
+    "powergossip",
+    "LocalSteps(Identity(), every=4)",
+    "LocalSteps(Feedback(TopK(0.1)), every=3, delay=2)",  # in flight when it is saved
+    "osgp",
+]
 
 
 @pytest.mark.parametrize(("method", "inputs"), [*((method, shuffled) for method in METHODS), ("topk", Remembering)])
 def test_what_was_stopped_goes_on_to_the_same_bits(method, inputs, tmp_path):
-    # It is saved as well: what is on its way then lands before it would have.
-    whole = World(2).run(lambda: trained(method, 9, str(tmp_path / "whole"), inputs=inputs))
+    whole = World(2).run(lambda: trained(method, 9, inputs=inputs))  # saving changes nothing either
     folder = str(tmp_path / "stopped")
     with pytest.raises(KeyboardInterrupt):
         World(2).run(lambda: trained(method, 9, folder, breaks_at=5, inputs=inputs))

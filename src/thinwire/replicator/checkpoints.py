@@ -13,7 +13,6 @@ from ..replica import is_split, local
 from ..transports import Transport
 
 FORMAT = 2
-KEPT = 2  # of the newest: one may be needed if the last has not been written by all
 
 
 class Kept(Protocol):
@@ -33,9 +32,9 @@ def save(folder: Path, rank: int, step: int, state: Mapping[str, Any]) -> None:
     os.replace(part, path)  # a full disk or a kill leaves a whole file or none
 
 
-def let_go(folder: Path, rank: int) -> None:
+def let_go(folder: Path, rank: int, keep: int) -> None:
     """Of all but the newest: when all ranks have written theirs."""
-    for old in _steps(folder, rank)[:-KEPT]:
+    for old in _steps(folder, rank)[:-keep]:
         (folder / _name(rank, old)).unlink()
 
 

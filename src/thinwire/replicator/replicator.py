@@ -2,7 +2,8 @@
 
 import atexit
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -86,6 +87,7 @@ class Replicator:
         self.context = Context(world, across, self._inner, self._contract, here, devices_per_replica)
         self._wrapping = Wrapping(self.strategy, across, self._contract, self._inner)
         self._training = Training(world, self.method, across.meter)
+        self._save: Callable[[], None] | None = None  # within a run that is saved
         if seed is not None:
             seed_all(seed * 2**16 + across.rank)  # generators on the CPU use 32 bits of it
 
@@ -155,14 +157,15 @@ class Replicator:
         *,
         checkpoint: str | os.PathLike[str] | None = None,
         every: int | None = None,
+        keep: int = 2,
     ) -> list[Any]:
         """Make steps, each with the next of this replica's inputs; returns what the step function returned, in order.
 
         With `checkpoint`, a folder, everything is saved there after each `every` steps and at the end, and a script
         that is started again goes on from it: lists begin with the first step that was made this time. Several runs,
-        such as epochs, may be saved in one folder.
+        such as epochs, may be saved in one folder. The newest `keep` checkpoints are kept.
         """
-        return list(self.iterate(step_fn, input_fn, steps, checkpoint=checkpoint, every=every))
+        return list(self.iterate(step_fn, input_fn, steps, checkpoint=checkpoint, every=every, keep=keep))
 
     def iterate(
         self,
@@ -172,8 +175,9 @@ class Replicator:
         *,
         checkpoint: str | os.PathLike[str] | None = None,
         every: int | None = None,
-    ) -> Iterator[Any]:
-        """As `run`, one outcome after the other."""
+        keep: int = 2,
+    ) -> Generator[Any, None, None]:
+        """As `run`, one result after the other; between two of them, `save()` may be called."""
         for what, given in (("step_fn(context, batch)", step_fn), ("input_fn(context)", input_fn)):
             if not callable(given):
                 raise TypeError(f"run() takes a function, {what}, not a {type(given).__name__}")
@@ -181,6 +185,8 @@ class Replicator:
             raise ValueError(f"a run has 0 steps or more, not {steps!r}")
         if every is not None and (checkpoint is None or every < 1):
             raise ValueError(f"every={every!r} takes a folder (checkpoint=...), and is 1 or more")
+        if keep < 1:
+            raise ValueError(f"keep takes 1 checkpoint or more, not {keep!r}")
         folder = None if checkpoint is None else Path(checkpoint).resolve()
         began = self.step
         try:
@@ -193,6 +199,7 @@ class Replicator:
             began = began if run.inputs is None else run.inputs["began"]
             seed = self._drawn_seed() if run.inputs is None else run.inputs["seed"]
             inputs, first = Inputs(lambda: input_fn(self.context), seed, self.rank, run.inputs), self.step
+            self._save = None if folder is None else partial(self._saved, folder, inputs, began, keep)
             if self._contract.compares:
                 inputs.check_lengths(self.context, steps)
             while steps is None or self.step - began < steps:
@@ -202,20 +209,28 @@ class Replicator:
                     break
                 outcome = detached(step_fn(self.context, batch))
                 self._training.step += 1
-                if folder is not None and every and self.step % every == 0 and self.step - began != steps:
-                    self._save(folder, inputs, began)
+                if every and self.step % every == 0 and self.step - began != steps:
+                    self.save()
                 yield outcome
             if all(len(handle.ranks) == self.num_replicas for handle in self.handles):  # and none was gone on without
                 self._contract.check("the end of run()", f"after {self.step - began} steps")
             if self.step > first:
                 self._wrapping.warn_of_unused()
             if folder is not None and self.step > first:
-                self._save(folder, inputs, began)
+                self.save()
         except GeneratorExit:
             raise
         except BaseException as error:
             self._leave(error)
             raise
+        finally:
+            self._save = None
+
+    def save(self) -> None:
+        """Save a checkpoint now, between two steps of `iterate(..., checkpoint=...)`. All replicas call it together."""
+        if self._save is None:
+            raise RuntimeError("save() is for the time between two steps of iterate(..., checkpoint=a folder)")
+        self._save()
 
     def _drawn_seed(self) -> int:
         """Of this replica's generator; what is placed on a device of it may draw there, and nowhere else."""
@@ -233,7 +248,7 @@ class Replicator:
     def _contracts(self) -> list[Contract]:
         return [self._contract] if self._inner is None else [self._contract, self._inner]
 
-    def _save(self, folder: Path, inputs: Inputs, began: int) -> None:
+    def _saved(self, folder: Path, inputs: Inputs, began: int, keep: int) -> None:
         self._training.save(folder, inputs.state_dict() | {"began": began})
         self.context.barrier()  # all have written theirs
-        checkpoints.let_go(folder, self._world.rank)
+        checkpoints.let_go(folder, self._world.rank, keep)

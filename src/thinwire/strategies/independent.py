@@ -90,5 +90,9 @@ class Overlapping(Independent):
         """Begin a talk that goes on while replicas compute."""
 
     @abstractmethod
+    def in_flight(self, state: State) -> Any:
+        """The form of what a talk in flight returns, as `states.restored` takes it; None where any value fits."""
+
+    @abstractmethod
     def land(self, replica: Replica, state: State, arrived: Any) -> tuple[State, tuple[Lost, ...]]:
         """Make use of what came of that talk."""

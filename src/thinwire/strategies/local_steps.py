@@ -137,6 +137,9 @@ class LocalSteps(Overlapping):
         left = {unit.key: unit.copied(replica.parameters) for unit in units}
         return state._replace(left=left), _meeting(units, state.anchors, left, state.units, replica)
 
+    def in_flight(self, state: LocalState) -> Met:
+        return Met(state.anchors, state.units, ())
+
     def land(self, replica: Replica, state: LocalState, arrived: Met) -> tuple[LocalState, tuple[Lost, ...]]:
         """Go to where the outer optimizer says, and by what was done meanwhile from there."""
         assert state.left is not None, "it was launched"

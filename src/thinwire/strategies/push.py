@@ -110,6 +110,9 @@ class Push(Neighbours, Overlapping):
         talk = _pushed(units, peers, shares, state, 1 - kept, replica)
         return state._replace(weight=state.weight * kept, round=state.round + 1), talk
 
+    def in_flight(self, state: PushState) -> Arrived:
+        return Arrived(0.0, dict.fromkeys(state.seeds), state.seeds, ())  # type: ignore[arg-type]  # any tensors
+
     def land(self, replica: Replica, state: PushState, arrived: Arrived) -> tuple[PushState, tuple[Lost, ...]]:
         """Add what has arrived."""
         if arrived.lost:
