@@ -6,8 +6,9 @@ from typing import Any
 from rich.console import Group
 
 import thinwire
-from thinwire.lab.report import human, plain_table
+from thinwire.lab.report import human
 from thinwire.lab.sizes import LINKS, Size, Sizer, total
+from thinwire.lab.tables import plain_table
 
 BASELINE = "dpsgd"  # what a method of neighbours is compared with, beside dense
 

@@ -15,9 +15,10 @@ from rich.text import Text
 import thinwire
 from thinwire.lab.large_worlds import Load, Talks
 from thinwire.lab.links import Link
-from thinwire.lab.report import check_drawing, human, plain_table
+from thinwire.lab.report import check_drawing, human
 from thinwire.lab.report.units import duration, link_text
 from thinwire.lab.sizes import STEPS, Sizer
+from thinwire.lab.tables import plain_table
 
 MOST_RANKS = 2**16
 GIVEN, SHARDED, GATHERED, HALF, DENSE = "this method", "sharded instead", "gathered instead", "fp16", "dense"

@@ -64,7 +64,7 @@ def test_it_renders_without_errors_and_asks_for_nothing(told):
 
 def test_every_plot_is_there_and_nothing_in_it_is_cut_off(told):
     expected = [f"task-{task}-{plot}" for task in (1, 2, 3) for plot in PLOTS]
-    expected.insert(expected.index("task-3-loss-bytes") + 1, "task-3-apart")
+    expected.insert(expected.index("task-3-loss-examples") + 1, "task-3-apart")
     expected += [f"task-3-layer-{what}-{number}" for number in (1, 4) for what in ("ratio", "unsaid")]
     assert list(told["figures"]) == expected
     for name, figure in told["figures"].items():

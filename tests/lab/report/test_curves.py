@@ -29,6 +29,20 @@ def test_metrics_come_from_evaluations_and_else_from_the_end():
     assert half.mean == [(1_000_000 * 100, 0.8)]
 
 
+def test_examples_are_steps_times_those_of_a_step():
+    runs = [a_run("dense"), a_run("accumulate:8", examples=1024, variant="accumulate:8")]
+    runs.append(a_run("alone", examples=32, variant="alone", evaluated=False))
+    (section,) = sections(runs)
+    assert [entry.label for entry in section.entries] == ["dense", "accumulate:8", "alone"]
+    dense, accumulated, alone = curves.metrics(section, "examples")
+    assert [x for x, _ in dense.mean] == [128 * step for step in (25, 50, 75, 100)]
+    assert [y for _, y in dense.mean] == pytest.approx([0.225, 0.45, 0.675, 0.9])
+    assert [x for x, _ in accumulated.mean] == [1024 * step for step in (25, 50, 75, 100)]
+    assert alone.mean == [(3200, 0.9)]
+    loss = curves.losses(section, "examples")[2]
+    assert [x for x, _ in loss.mean[:2]] == [32, 64]
+
+
 def test_one_seed_has_no_line_beside_the_mean():
     (one,) = sections([a_run()])
     (several,) = sections(comparison())

@@ -28,6 +28,13 @@ def test_modelled_time_is_called_so():
     assert "modelled" in told["2.00x sooner"].sentence
 
 
+def test_a_rank_that_trains_alone_is_no_finding():
+    alone = a_run("alone", method="Average()", variant="alone", seconds=1.0)
+    told = found([a_run("dense"), alone, a_run("fp16", seconds=10.0, ratio=2.0)], target=0.5)
+    assert {finding.method for finding in told.values()} == {"fp16"}
+    assert found([a_run("dense"), alone]) == {}
+
+
 @pytest.mark.parametrize("runs", [[a_run("dense")], [a_run("fp16")]], ids=["dense alone", "no dense"])
 def test_without_a_comparison_there_is_nothing_to_find(runs):
     assert found(runs) == {}

@@ -15,6 +15,8 @@ PLOTS = (
     "metric-bytes",
     "loss-time",
     "loss-bytes",
+    "metric-examples",
+    "loss-examples",
     "pareto",
     "time",
     "traffic",
@@ -90,6 +92,11 @@ def test_every_plot_is_there_and_drawn_for_every_method(page):
     for name, elements in page.figures.items():
         drawn = [element for element in elements if element in ("polyline", "rect", "path", "circle")]
         assert len(drawn) >= 4, name
+
+
+def test_runs_from_before_batches_were_counted_have_no_plots_against_examples():
+    page = Page(shown([a_run("dense", batch=0), a_run("fp16", batch=0)]))
+    assert list(page.figures) == [f"task-1-{plot}" for plot in PLOTS if "examples" not in plot]
 
 
 def test_names_are_escaped(text, page):
@@ -200,7 +207,7 @@ def test_replicas_that_differ_have_columns_notes_a_plot_and_their_links():
         "dpsgd : rank 0 speaks with ranks 1 and 3: 5.0 kB a step to each, as much from each.",
     ):
         assert said in page.text.replace(" worst : ", " ").replace(" apart : ", " ")
-    assert list(page.figures) == ["task-1-" + plot for plot in (*PLOTS[:4], "apart", *PLOTS[4:])]
+    assert list(page.figures) == ["task-1-" + plot for plot in (*PLOTS[:6], "apart", *PLOTS[6:])]
     figure = re.search(r'<figure id="task-1-apart">.*?</figure>', text, re.DOTALL)[0]
     assert 'role="img" aria-label="How far replicas are apart"' in figure
     assert set(re.findall(r'data-series="([^"]*)"', figure)) == {"dpsgd"}, "those of dense are alike"

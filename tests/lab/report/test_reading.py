@@ -14,8 +14,25 @@ def test_runs_are_found_wherever_they_are_below_the_folder(tmp_path):
     assert sorted(run.seed for run in read(tmp_path)) == [1, 2, 3]
 
 
+def test_runs_of_a_queue_have_names_of_their_own(tmp_path):
+    a_run(seed=1).write(tmp_path / "topk" / "seed-1.run.json")
+    a_run(seed=2).write(tmp_path / "topk" / "lr-0.3" / "seed-2.run.json")
+    a_run(seed=3).save(tmp_path / "dense" / "seed-3")
+    a_run(seed=4).write(tmp_path / "topk" / "overrun.json")
+    assert sorted(run.seed for run in read(tmp_path)) == [1, 2, 3]
+
+
+def test_what_is_in_hidden_folders_is_not_finished(tmp_path):
+    a_run(seed=1).write(tmp_path / "seed-1.run.json")
+    a_run(seed=2).save(tmp_path / ".queue" / "topk" / "seed-2")
+    a_run(seed=3).write(tmp_path / "topk" / ".work" / "seed-3.run.json")
+    assert [run.seed for run in read(tmp_path)] == [1]
+    assert [run.seed for run in read(tmp_path / ".queue")] == [2], "a folder that is asked for is read"
+
+
 def test_a_folder_without_runs_is_told(tmp_path):
-    with pytest.raises(ValueError, match=r"no runs in .*empty"):
+    a_run().save(tmp_path / "empty" / ".queue")
+    with pytest.raises(ValueError, match=r"no runs in .*empty: a run is a file called run\.json or NAME\.run\.json"):
         read(tmp_path / "empty")
 
 

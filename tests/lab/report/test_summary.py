@@ -3,7 +3,8 @@ import math
 import pytest
 
 from tests.lab.report.samples import a_run, comparison, differing
-from thinwire.lab.report.summary import Figure, seconds_to, sections
+from thinwire.lab.report.reaching import seconds_to
+from thinwire.lab.report.summary import Figure, sections
 
 
 def section_of(runs, target=None):
@@ -75,6 +76,22 @@ def test_one_name_for_two_things_becomes_two_entries():
 def test_a_run_without_a_label_goes_by_its_short_name_or_else_its_notation():
     section = section_of([a_run(label="", method=m) for m in ("Average()", "Feedback(PowerSGD(4))", "TopK(0.5)")])
     assert {entry.label for entry in section.entries} == {"dense", "powersgd", "TopK(0.5)"}
+
+
+def test_baselines_of_dense_are_not_dense():
+    runs = [a_run(label, variant=label, method="Average()", ratio=0.5) for label in ("alone", "accumulate:8")]
+    section = section_of([*runs, a_run("dense")])
+    assert [entry.is_dense for entry in section.entries] == [True, False, False]
+    assert section.dense.label == "dense"
+    assert section_of(runs).dense is None
+
+
+def test_one_name_for_a_method_and_its_variant_becomes_two_entries():
+    section = section_of([a_run("mine"), a_run("mine", variant="accumulate:8")])
+    assert {entry.label for entry in section.entries} == {
+        "mine: Sign(), 100 steps",
+        "mine: Sign(), accumulate:8, 100 steps",
+    }
 
 
 def test_bytes_that_not_every_run_counted_are_not_told():

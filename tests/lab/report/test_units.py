@@ -79,5 +79,12 @@ def test_ticks_of_small_distances_stay_short(share, text):
     assert units.fine_percent(share) == text
 
 
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0"), (500, "500"), (1000, "1k"), (12_500, "12.5k"), (2_000_000, "2M")]
+)
+def test_ticks_of_counts_stay_short(number, text):
+    assert units.rounded_count(number) == text
+
+
 def test_lists_are_said_as_people_say_them():
     assert [units.spoken(list(words)) for words in ("", "a", "ab", "abc")] == ["", "a", "a and b", "a, b and c"]

@@ -4,9 +4,9 @@ from rich.console import Group
 from rich.text import Text
 
 from thinwire.lab.contraction.measure import Figures, Study
-from thinwire.lab.report import plain_table
 from thinwire.lab.report.columns import UNKNOWN
 from thinwire.lab.report.units import counted
+from thinwire.lab.tables import plain_table
 
 SHOWN = 0.01  # of an error: what it is uncertain by, from which on that is told
 

@@ -10,8 +10,8 @@ from rich.text import Text
 from thinwire.lab.fit.codes import CODES, ENTROPY, HUFFMAN, PLAIN, RANS, ZSTD
 from thinwire.lab.fit.findings import NAMES, findings
 from thinwire.lab.fit.study import DISTANCES, LAWS, Layer, Study
-from thinwire.lab.report import plain_table
 from thinwire.lab.report.columns import UNKNOWN
+from thinwire.lab.tables import plain_table
 
 SHORT = {"wasserstein": "W2", "kolmogorov": "KS"}
 CODE_NAMES = {

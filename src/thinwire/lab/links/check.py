@@ -11,7 +11,7 @@ from rich.table import Table
 
 from thinwire.lab.links.link import Link
 from thinwire.lab.links.network import LinkError, possible, refusal, wrapped
-from thinwire.lab.report import plain_table
+from thinwire.lab.tables import plain_table
 
 MOST_PEERS = 32
 HOLDS = 0.95  # of the nominal rate, at least, in each direction

@@ -6,6 +6,7 @@ from statistics import fmean
 
 from thinwire.lab.report.summary import Entry, Section
 from thinwire.lab.report.units import distance_text, duration, human, metric_name, metric_text, times
+from thinwire.lab.report.validation import best_steps, is_validated
 
 UNKNOWN = "-"
 LONG_NAME = 12  # letters: longer ones take two lines where it is narrow
@@ -128,6 +129,18 @@ COLUMNS = (
     Column(_metric_name, say_metric),
     Column(_named("worst"), _worst, fits=_differs, spread=False),
     Column(_named("apart"), _apart, fits=_differs),
+    Column(
+        _named("best", "step"),
+        lambda _, entry: best_steps(entry.runs) or UNKNOWN,
+        fits=lambda section: any(map(is_validated, section.runs)),
+        in_terminal=_never,
+    ),
+    Column(
+        _named("lr"),
+        lambda _, entry: f"{entry.lr_scale:g}x",
+        fits=lambda section: section.is_tuned,
+        in_terminal=_never,
+    ),
     Column(_named("seeds"), lambda _, entry: str(len(entry.runs)), in_terminal=_never),
     Column(
         _named("payload", "/ step"),

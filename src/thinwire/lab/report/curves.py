@@ -31,7 +31,8 @@ class Curve:
 def losses(section: Section, against: str) -> list[Curve]:
     def track(run: Run) -> Track:
         smooth = smoothed([point["loss"] for point in run.history])
-        return {point["step"]: (point[against], loss) for point, loss in zip(run.history, smooth, strict=True)}
+        points = zip(run.history, smooth, strict=True)
+        return {point["step"]: (_place(run, point, against), loss) for point, loss in points}
 
     return _curves(section, track)
 
@@ -40,12 +41,21 @@ def metrics(section: Section, against: str) -> list[Curve]:
     """A run that was never evaluated on its way is known at its end only."""
 
     def track(run: Run) -> Track:
-        end = {"seconds": run.seconds["total"], "payload_bytes": run.bytes["payload"]}
+        end = {"step": run.steps, "seconds": run.seconds["total"], "payload_bytes": run.bytes["payload"]}
         if not run.evaluations:
-            return {run.steps: (end[against], run.metrics[run.metric])}
-        return {point["step"]: (point[against], point[run.metric]) for point in run.evaluations}
+            return {run.steps: (_place(run, end, against), run.metrics[run.metric])}
+        return {point["step"]: (_place(run, point, against), point[run.metric]) for point in run.evaluations}
 
     return _curves(section, track)
+
+
+def _place(run: Run, point: dict[str, float], against: str) -> float:
+    return point["step"] * per_step(run) if against == "examples" else point[against]
+
+
+def per_step(run: Run) -> int:
+    """Examples used in a step, by all ranks; 0 if a run from before does not have it."""
+    return run.examples or run.batch
 
 
 def distances(section: Section) -> list[Curve]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from thinwire.lab.report.summary import Entry, Section
 from thinwire.lab.report.units import duration, metric_name, metric_text, times
+from thinwire.lab.report.validation import is_validated
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,8 @@ class Finding:
 
 
 def findings(section: Section) -> list[Finding]:
-    others = [entry for entry in section.entries if not entry.is_dense]
+    # A rank that trains alone is a baseline: it sends nothing.
+    others = [entry for entry in section.entries if not entry.is_dense and entry.runs[0].variant != "alone"]
     if section.dense is None or section.target is None or not others:
         return []
     good = [entry for entry in others if _reaches(section, entry)]
@@ -35,7 +37,8 @@ def _reaches(section: Section, entry: Entry) -> bool:
 def _metrics(section: Section, dense: Entry, entry: Entry) -> str:
     metric = section.first.metric
     ours, theirs = (metric_text(metric, which.metric.mean) for which in (entry, dense))
-    return f"{metric_name(metric)} {ours} at the end, dense {theirs}"
+    when = "at the best step" if any(map(is_validated, section.runs)) else "at the end"
+    return f"{metric_name(metric)} {ours} {when}, dense {theirs}"
 
 
 def _smallest(section: Section, dense: Entry, good: list[Entry]) -> Finding:

@@ -1,4 +1,4 @@
-"""Plots of lines: loss or metric, against time or bytes; a line a method, a faint one for each seed."""
+"""Plots of lines: loss or metric, against time, bytes or examples; a line a method, a faint one for each seed."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from thinwire.lab.report.plot import Plot
 from thinwire.lab.report.summary import Section
 from thinwire.lab.report.svg import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, Axis, tag, words
 
-AGAINST = {"seconds": "time", "payload_bytes": "bytes"}
+AGAINST = {"seconds": "time", "payload_bytes": "bytes", "examples": "examples"}
 WIDE = 10  # values that differ by more than this factor are drawn by their logarithm
 
 
@@ -25,7 +25,8 @@ def metric(section: Section, looks: dict[str, Look], against: str) -> Plot:
     y = Axis(low, high, HEIGHT - BOTTOM, TOP, is_log, "share" if share else "number")
     plane = _plane(section, found, against, y, name, text)
     title = f"{name[0].upper()}{name[1:]} against {AGAINST[against]}"
-    drawing = draw(found, plane, looks, title, up=not lower, behind=lambda plane: _target(section, plane))
+    up = None if against == "examples" else not lower  # most methods use as many examples, and end at once
+    drawing = draw(found, plane, looks, title, up, behind=lambda plane: _target(section, plane))
     return Plot(f"metric-{AGAINST[against]}", title, drawing)
 
 
@@ -35,7 +36,7 @@ def loss(section: Section, looks: dict[str, Look], against: str) -> Plot:
     y = Axis(low, high, HEIGHT - BOTTOM, TOP, log=True)
     plane = _plane(section, found, against, y, "training loss", units.short)
     title = f"Training loss against {AGAINST[against]}"
-    drawing = draw(found, plane, looks, title, up=False)
+    drawing = draw(found, plane, looks, title, up=None if against == "examples" else False)
     return Plot(f"loss-{AGAINST[against]}", title, drawing, "A running mean over batches.")
 
 
@@ -77,6 +78,9 @@ def _plane(
         x = Axis(0.0, max(values) * 1.02, LEFT, WIDTH - 14, unit="seconds")
         x_name = "training time, modelled" if section.modelled else "training time"
         return Plane(x, y, x_name, y_name, units.clock(x.high), y_text)
+    if against == "examples":
+        x = Axis(0.0, max(values) * 1.02, LEFT, WIDTH - 14, unit="examples")
+        return Plane(x, y, "training examples used by all ranks", y_name, units.rounded_count, y_text)
     # Of a line's first steps there is little to see, and they would take most of a logarithmic axis.
     early = [curve.mean[len(curve.mean) // 50][0] for curve in found if curve.mean]
     low = min((x for x in early if x > 0), default=1.0)

@@ -3,18 +3,24 @@
 from html import escape
 
 from thinwire.lab.report.summary import Section
-from thinwire.lab.report.table import target_text
+from thinwire.lab.report.table import seeds_text, target_text, validated_text
 from thinwire.lab.report.units import metric_name
+from thinwire.lab.report.validation import is_validated
 
 
 def notes(section: Section) -> list[str]:
     """Sentences in HTML, those that this section needs."""
     run = section.first
     name = escape(metric_name(run.metric))
-    seeds = len(section.seeds)
-    spread = f" Mean over the seeds ± their sample standard deviation ({seeds} seeds)." if seeds > 1 else ""
+    spread = ""
+    if len(section.seeds) > 1:
+        spread = f" Mean over the seeds ± their sample standard deviation ({seeds_text(section)})."
+    validated = any(map(is_validated, section.runs))
+    which = escape(validated_text(section)) if validated else "of the model at the end of training"
     told = [
-        f"<b>{name}</b>: of the model at the end of training; {run.better} is better.{spread}",
+        f"<b>{name}</b>: {which}; {run.better} is better.{spread}",
+        *(["<b>best step</b>: that step; of several seeds, the earliest and the latest."] if validated else []),
+        *(["<b>lr</b>: the learning rate, times the workload's own."] if section.is_tuned else []),
         *_replicas(section),
         "<b>payload</b>: what one rank had to say in a step. <b>link</b>: what its network card carried for it in the "
         "busier direction, for the rank that carried most; an exchange with every other rank counts once for each.",

@@ -4,6 +4,7 @@ const units = {
   number: v => Number(v.toPrecision(4)).toString(),
   times: v => Number(v.toPrecision(3)) + "x",
   step: v => "step " + Math.round(v).toLocaleString("en"),
+  examples: v => Math.round(v).toLocaleString("en") + " examples",
   distance: v => Number((100 * v).toPrecision(3)) + "%",
   share: v => (100 * v).toFixed(1) + "%",
   seconds: v => v >= 600 ? (v / 60).toFixed(1) + " min" : v >= 1 ? v.toFixed(1) + " s" : (1000 * v).toFixed(1) + " ms",

@@ -38,13 +38,22 @@ def _laws(fitted: Fitted) -> str:
 
 def _told(sections: list[Section], runs: list[Run]) -> str:
     methods = len({run.method for run in runs})
-    said = f"{units.counted(methods, 'method')}, {units.counted(len(runs), 'training run')}, thinwire "
+    rates = [rate for section in sections for entry in section.entries for rate in entry.tried]
+    counted = _different(runs)
+    tried = _different([*runs, *(run for rate in rates for run in rate.runs)]) - counted
+    others = f" and {tried:,} with other learning rates" if tried else ""
+    said = f"{units.counted(methods, 'method')}, {units.counted(counted, 'training run')}{others}, thinwire "
     said += " or ".join(dict.fromkeys(run.version for run in runs)) + "."
     machines = dict.fromkeys(", ".join(f"{name} {value}" for name, value in run.machine.items()) for run in runs)
     told = [f"On {machine}." for machine in machines if machine]
     modelled = f" Times on the link are {MODELLED}: computed from bytes, not measured."
     some = modelled if any(section.modelled for section in sections) else ""
     return tag("p", escape(" ".join([said, *told])) + some, class_="quiet")
+
+
+def _different(runs: list[Run]) -> int:
+    """How many runs there are; one whose time is modelled on several links is one, with the same metrics."""
+    return len({id(run.metrics) for run in runs})
 
 
 def _contents(sections: list[Section]) -> str:

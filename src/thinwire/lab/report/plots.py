@@ -1,6 +1,6 @@
 """The plots of a section. Each can be read without the page's script, and on paper."""
 
-from thinwire.lab.report import bars, lines
+from thinwire.lab.report import bars, curves, lines
 from thinwire.lab.report.dots import traffic
 from thinwire.lab.report.front import front
 from thinwire.lab.report.looks import Look
@@ -10,11 +10,14 @@ from thinwire.lab.report.summary import Section
 
 def plots(section: Section, looks: dict[str, Look]) -> list[Plot]:
     beside = [lines.apart(section, looks), lines.learned(section, looks)]
+    # Runs from before thinwire counted batches have no examples to draw against.
+    examples = [lines.metric, lines.loss] if all(map(curves.per_step, section.runs)) else []
     return [
         lines.metric(section, looks, "seconds"),
         lines.metric(section, looks, "payload_bytes"),
         lines.loss(section, looks, "seconds"),
         lines.loss(section, looks, "payload_bytes"),
+        *(draw(section, looks, "examples") for draw in examples),
         *(plot for plot in beside if plot),
         front(section, looks),
         bars.time_parts(section, looks),

@@ -1,18 +1,28 @@
+"""The files of finished runs below a folder."""
+
 from pathlib import Path
 
 from thinwire.lab.report.layers import BYTES
 from thinwire.lab.report.summary import PARTS
-from thinwire.lab.runs import Run
+from thinwire.lab.runs import FILE, Run
 
 ABOUT = {"name", "kind", "elements"}  # of a layer
 
 
 def read(folder: Path) -> list[Run]:
-    """Every run below a folder, in the order of their paths."""
-    paths = sorted(folder.rglob("run.json"))
+    """Every run below a folder, in the order of their paths; hidden folders hold what is not finished."""
+    found = (path for pattern in (FILE, f"*.{FILE}") for path in folder.rglob(pattern))
+    paths = sorted(path for path in found if not _is_hidden(path.relative_to(folder)))
     if not paths:
-        raise ValueError(f"there are no runs in {folder}: a run is a file called run.json, in any folder below it")
+        raise ValueError(
+            f"there are no runs in {folder}: a run is a file called {FILE} or NAME.{FILE}, in any folder below it that "
+            "is not hidden"
+        )
     return [_checked(path) for path in paths]
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _checked(path: Path) -> Run:

@@ -1,6 +1,6 @@
 """Runs, grouped: what can be compared in one section, what differs by its seed only in one entry."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,6 +8,9 @@ from math import isfinite
 from statistics import mean, stdev
 
 import thinwire
+from thinwire.lab.report import tuning
+from thinwire.lab.report.reaching import seconds_to
+from thinwire.lab.report.tuning import Rate
 from thinwire.lab.report.units import is_share, metric_name
 from thinwire.lab.runs import CONSENSUS, WORST, Run
 
@@ -39,6 +42,7 @@ class Entry:
 
     label: str
     runs: tuple[Run, ...]
+    tried: tuple[Rate, ...] = ()  # learning rates, if there were several; these runs have the best one
 
     @property
     def method(self) -> str:
@@ -46,7 +50,11 @@ class Entry:
 
     @property
     def is_dense(self) -> bool:
-        return self.method == DENSE
+        return self.method == DENSE and not self.runs[0].variant
+
+    @property
+    def lr_scale(self) -> float:
+        return tuning.lr_scale(self.runs[0])
 
     def over(self, number: Callable[[Run], float]) -> Figure:
         return Figure(tuple(number(run) for run in self.runs))
@@ -70,7 +78,9 @@ class Entry:
         return self._told(CONSENSUS)
 
     def _told(self, name: str) -> Figure | None:
-        return self.over(lambda run: run.metrics[name]) if all(name in run.metrics for run in self.runs) else None
+        """A metric at the end, which may not be the step that the other metrics are of."""
+        ends = [run.metrics | (run.evaluations[-1] if run.evaluations else {}) for run in self.runs]
+        return Figure(tuple(end[name] for end in ends)) if all(name in end for end in ends) else None
 
     def bytes_per_step(self, which: str) -> Figure | None:
         """Payload, link or wire; None where not every run has counted it."""
@@ -138,6 +148,11 @@ class Section:
         return sorted({run.seed for run in self.runs})
 
     @property
+    def is_tuned(self) -> bool:
+        """Whether a learning rate is not the workload's own, or was chosen from several."""
+        return any(entry.tried or entry.lr_scale != 1 for entry in self.entries)
+
+    @property
     def dense(self) -> Entry | None:
         return next((entry for entry in self.entries if entry.is_dense), None)
 
@@ -195,20 +210,17 @@ def sections(runs: Iterable[Run], target: float | None = None) -> list[Section]:
 
 
 def _section(runs: list[Run], target: float | None) -> Section:
-    grouped: dict[tuple[str, str, int], list[Run]] = defaultdict(list)
+    grouped: dict[tuple[str, str, int, str], list[Run]] = defaultdict(list)
     for run in runs:
-        grouped[run.label or SHORT.get(run.method, run.method), run.method, run.steps].append(run)
-    named: dict[str, int] = defaultdict(int)
-    for label, _, _ in grouped:
-        named[label] += 1
-    entries = [
-        # What the user gave one name to may be two things: then each says what it is.
-        Entry(
-            label if named[label] == 1 else f"{label}: {method}, {steps} steps",
-            tuple(sorted(same, key=lambda run: run.seed)),
-        )
-        for (label, method, steps), same in grouped.items()
-    ]
+        name = run.label or run.variant or SHORT.get(run.method, run.method)
+        grouped[name, run.method, run.steps, run.variant].append(run)
+    named = Counter(label for label, *_ in grouped)
+    entries = []
+    for (label, method, steps, variant), same in grouped.items():
+        if named[label] > 1:  # what the user gave one name to may be two things: then each says what it is
+            label = f"{label}: {method}, {variant + ', ' if variant else ''}{steps} steps"
+        rates = tuning.grid(same)
+        entries.append(Entry(label, tuning.best(rates).runs, rates if len(rates) > 1 else ()))
     entries.sort(key=lambda entry: (not entry.is_dense, entry.ratio.mean))
     if target is not None and is_share(runs[0].metric) and not 0 <= target <= 1:
         raise ValueError(f"a target for {metric_name(runs[0].metric)} is a share from 0 to 1, not {target}")
@@ -225,18 +237,3 @@ def _target(entries: list[Entry]) -> float | None:
     dense = next((entry for entry in known if entry.is_dense), best)
     slack = CLOSE * abs(dense.metric.mean)
     return dense.metric.mean - slack if better == "higher" else dense.metric.mean + slack
-
-
-def seconds_to(run: Run, target: float) -> float | None:
-    """When a run first reached a value of its metric, on the straight lines between its evaluations."""
-    sign = 1 if run.better == "higher" else -1
-    before: tuple[float, float] | None = None
-    for evaluation in run.evaluations:
-        seconds, value = evaluation["seconds"], evaluation[run.metric]
-        if sign * (value - target) >= 0:
-            if before is None:
-                return seconds
-            return before[0] + (target - before[1]) / (value - before[1]) * (seconds - before[0])
-        if isfinite(value):
-            before = seconds, value
-    return None

@@ -42,9 +42,7 @@ class Axis:
     start: float
     end: float
     log: bool = False
-    unit: str = (
-        "number"  # what the page's script shows a value as: number, share, distance, bytes, seconds, times, step
-    )
+    unit: str = "number"  # as what the page's script shows a value, by a name that it knows
 
     def at(self, value: float) -> float:
         low, high = self.low, self.high

@@ -1,9 +1,7 @@
 """The runs of a comparison for the terminal, and what tables and pages say of them in words."""
 
 from collections.abc import Iterable
-from typing import Any
 
-from rich import box
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -17,15 +15,13 @@ from thinwire.lab.report.columns import (
     say_metric,
     say_to_target,
 )
+from thinwire.lab.report.rates import rates_text
 from thinwire.lab.report.summary import Section, sections
 from thinwire.lab.report.units import counted, is_share, link_text, metric_name, metric_text
-from thinwire.lab.runs import Run
+from thinwire.lab.report.validation import is_validated
+from thinwire.lab.runs import Run, validation_name
 from thinwire.lab.straggler import Straggler
-
-
-def plain_table(**settings: Any) -> Table:
-    """An empty table that leaves its width to its content."""
-    return Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold", **settings)
+from thinwire.lab.tables import plain_table
 
 
 def table(runs: Iterable[Run], target: float | None = None) -> Group:
@@ -63,12 +59,15 @@ def heading(section: Section) -> str:
 
 
 def _short_notes(section: Section) -> list[str]:
-    seeds = len(section.seeds)
-    spread = f"Means over {seeds} seeds, ± the sample standard deviation. " if seeds > 1 else ""
+    spread = f"Means over {seeds_text(section)}, ± the sample standard deviation. " if len(section.seeds) > 1 else ""
     notes = [
         f"{spread}Payload: what one rank had to say. Link: what its network card carried in the busier direction. "
         "Smaller: the gradients' bytes over the payload's. Time: training, without evaluation."
     ]
+    if any(map(is_validated, section.runs)):
+        notes.append(f"{metric_name(section.first.metric).capitalize()}: {validated_text(section)}.")
+    if section.is_tuned:
+        notes.append(rates_text(section))
     if has_server(section) and not section.differs:
         notes.append(server_text())
     if section.differs:
@@ -84,6 +83,17 @@ def _short_notes(section: Section) -> list[str]:
 
 def _tells_targets(section: Section) -> bool:
     return has_room_for_targets(section) or compares_targets(section)
+
+
+def seeds_text(section: Section) -> str:
+    """How many seeds figures are means of."""
+    most = max(len(entry.runs) for entry in section.entries)
+    return counted(most, "seed") if all(len(entry.runs) == most for entry in section.entries) else f"up to {most} seeds"
+
+
+def validated_text(section: Section) -> str:
+    """Of which step a metric is, where there is a validation part."""
+    return f"on the test set, at the step with the best {metric_name(validation_name(section.first.metric))}"
 
 
 def server_text() -> str:

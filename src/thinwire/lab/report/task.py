@@ -1,10 +1,9 @@
 """A task on the page: the findings, the table, what its words mean, and the plots."""
 
-from collections import Counter
 from collections.abc import Callable
 from html import escape
 
-from thinwire.lab.report import adaptation, ranks, ways
+from thinwire.lab.report import adaptation, completeness, ranks, rates, ways
 from thinwire.lab.report.columns import UNKNOWN, columns
 from thinwire.lab.report.elements import card, cards, figure, row, swatch, table
 from thinwire.lab.report.findings import findings
@@ -36,12 +35,14 @@ def task(section: Section, chosen: dict[str, Look], key: str) -> str:
         "section",
         tag("h2", escape(heading(section).removesuffix(" (modelled)")), " " + MODELLED if section.modelled else ""),
         _told(section),
-        _warnings(section),
+        completeness.remarks(section),
+        completeness.warnings(section),
         cards(found),
         _figures(section, chosen),
         tag("ul", *(tag("li", note) for note in notes(section)), class_="notes"),
         _legend(section, chosen),
         tag("div", *drawn, class_="plots"),
+        rates.tried(section, chosen),
         _ways(section, chosen),
         _factored(section, chosen, key),
         _layers(section, chosen, key),
@@ -61,21 +62,6 @@ def _told(section: Section) -> str:
         said.append(f"budget {section.first.budget}")
     said.append(("seeds " if len(section.seeds) > 1 else "seed ") + ", ".join(map(str, section.seeds)))
     return tag("p", escape(", ".join(said)) + ".", class_="quiet")
-
-
-def _warnings(section: Section) -> str:
-    said: dict[str, list[str]] = {}
-    for entry in section.entries:
-        for warning in dict.fromkeys(warning for run in entry.runs for warning in run.warnings):
-            said.setdefault(warning, []).append(entry.label)
-    for label, seeds in section.missing().items():
-        said.setdefault(f"not there yet: seed {', '.join(map(str, seeds))}", []).append(label)
-    for entry in section.entries:
-        for seed, times in Counter(run.seed for run in entry.runs).items():
-            if times > 1:
-                said.setdefault(f"seed {seed} is there {times} times, and counts as often", []).append(entry.label)
-    told = [tag("p", tag("b", escape(", ".join(labels))), f": {escape(text)}") for text, labels in said.items()]
-    return tag("div", *told, class_="warnings") if told else ""
 
 
 def _figures(section: Section, chosen: dict[str, Look]) -> str:

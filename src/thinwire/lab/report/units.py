@@ -82,6 +82,14 @@ def rounded_bytes(nbytes: float) -> str:
     return f"{float(number):g} {unit}"
 
 
+def rounded_count(number: float) -> str:
+    """A count as a tick of an axis tells it: thousands as k, millions as M."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:g}{unit}"
+    return f"{number:g}"
+
+
 def percent(share: float) -> str:
     """A share as a tick of an axis tells it: in full."""
     return f"{round(100 * share, 6):g}%"

@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 import thinwire
-from thinwire.lab.report import plain_table
 from thinwire.lab.report.svg import shortened
 from thinwire.lab.report.units import counted
+from thinwire.lab.tables import plain_table
 from thinwire.lab.topology import drawing
 
 MOST_RANKS = 1024  # figures of more take minutes

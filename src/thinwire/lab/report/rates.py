@@ -1,0 +1,66 @@
+"""What is told of learning rates that were tried: a table on the page, a line in the terminal."""
+
+from html import escape
+
+from thinwire.lab.report.columns import UNKNOWN
+from thinwire.lab.report.elements import row, swatch, table
+from thinwire.lab.report.looks import Look
+from thinwire.lab.report.summary import Entry, Section
+from thinwire.lab.report.svg import tag
+from thinwire.lab.report.tuning import Rate
+from thinwire.lab.report.units import metric_name, metric_text
+from thinwire.lab.runs import validation_name
+
+NOTE = (
+    "For each method, the learning rate with the best validation metric counts, with all its seeds. The figures here "
+    "are of the seeds that all rates of a method have. Where these have no validation metric, or the same, the rate "
+    "with the most seeds counts, then the one nearest to the workload's own."
+)
+
+
+def tried(section: Section, chosen: dict[str, Look]) -> str:
+    """A table of all learning rates that were tried; empty if none of the methods was tuned."""
+    tuned = [entry for entry in section.entries if entry.tried]
+    if not tuned:
+        return ""
+    metric, validation = (metric_name(name) for name in (section.first.metric, validation_name(section.first.metric)))
+    head = ["method", "lr", validation, metric, "seeds", "chosen"]
+    rows = [
+        row(tag("div", swatch(chosen[entry.label]), tag("span", escape(entry.label))), _figures(entry, rate))
+        for entry in tuned
+        for rate in entry.tried
+    ]
+    return tag("h3", "Learning rates tried") + table(head, rows) + tag("p", NOTE, class_="quiet")
+
+
+def _figures(entry: Entry, rate: Rate) -> list[str]:
+    metric = rate.runs[0].metric
+    validation = UNKNOWN if rate.validation is None else metric_text(metric, rate.validation)
+    seeds = ", ".join(str(run.seed) for run in rate.runs)
+    return [
+        _factor(rate.scale),
+        validation,
+        metric_text(metric, rate.metric),
+        seeds,
+        "yes" if _counts(entry, rate) else "",
+    ]
+
+
+def _counts(entry: Entry, rate: Rate) -> bool:
+    return rate.scale == entry.lr_scale
+
+
+def rates_text(section: Section) -> str:
+    """The learning rates of methods that were tuned or scaled, and all that were tried."""
+    named: dict[float, list[str]] = {}
+    for entry in section.entries:
+        if entry.tried or entry.lr_scale != 1:
+            named.setdefault(entry.lr_scale, []).append(entry.label)
+    told = [f"{_factor(scale)} for {', '.join(labels)}" for scale, labels in sorted(named.items())]
+    scales = sorted({rate.scale for entry in section.entries for rate in entry.tried})
+    grid = f" (tried: {', '.join(map(_factor, scales))})" if scales else ""
+    return f"Learning rates, times the workload's: {'; '.join(told)}{grid}."
+
+
+def _factor(scale: float) -> str:
+    return f"{scale:g}x"

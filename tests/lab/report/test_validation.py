@@ -1,0 +1,66 @@
+from tests.lab.report.parsed import Page
+from tests.lab.report.samples import a_run, differing
+from tests.lab.report.test_table import printed
+from thinwire.lab.report.findings import findings
+from thinwire.lab.report.page import page as page_of
+from thinwire.lab.report.summary import sections
+from thinwire.lab.report.validation import best_steps, is_validated
+
+
+def validated(run, best_step):
+    """The run with a validation part, by which it was best at this step."""
+    for noted in run.evaluations:
+        noted["validation_accuracy"] = 0.9 if noted["step"] == best_step else 0.5
+    best = next(noted for noted in run.evaluations if noted["step"] == best_step)
+    run.metrics |= {name: best[name] for name in ("test_accuracy", "validation_accuracy")}
+    run.best_step = best_step
+    return run
+
+
+def test_the_best_step_is_by_validation_only_where_there_is_a_validation_part():
+    assert is_validated(validated(a_run(), 75))
+    assert not is_validated(a_run(best_step=100)), "the last step, of a run without a validation part"
+    assert not is_validated(a_run())
+
+
+def test_best_steps_of_several_seeds_are_told_from_the_earliest_to_the_latest():
+    runs = [validated(a_run(seed=seed), step) for seed, step in ((1, 75), (2, 50), (3, 100))]
+    assert best_steps(runs) == "50 to 100"
+    assert best_steps(runs[:1]) == "75"
+    assert best_steps([a_run(best_step=100)]) == ""
+
+
+def test_the_page_tells_the_best_step_and_whose_metric_it_is():
+    page = Page(page_of(sections([validated(a_run("dense"), 75), a_run("fp16", ratio=2.0)])))
+    head, dense, half = page.tables[0]
+    assert (dense[head.index("best step")], half[head.index("best step")]) == ("75", "-")
+    assert dense[head.index("accuracy")] == "67.5%", "of that step"
+    assert "test accuracy : on the test set, at the step with the best validation accuracy; higher" in page.text
+    assert "at the end of training" not in page.text
+
+
+def test_without_a_validation_part_the_metric_is_that_of_the_end():
+    page = Page(page_of(sections([a_run(best_step=100)])))
+    assert "best step" not in page.tables[0][0]
+    assert "test accuracy : of the model at the end of training" in page.text
+    assert "validation" not in page.text
+    assert "validation" not in printed([a_run()])
+
+
+def test_the_terminal_says_whose_metric_it_is_without_a_column():
+    text = " ".join(printed([validated(a_run(), 75)]).split())
+    assert "Test accuracy: on the test set, at the step with the best validation accuracy." in text
+    assert "best step" not in text.lower()
+
+
+def test_findings_speak_of_the_best_step():
+    runs = [validated(a_run("dense"), 100), validated(a_run("fp16", ratio=2.0), 100)]
+    (section,) = sections(runs)
+    assert "test accuracy 90.0% at the best step, dense 90.0%" in findings(section)[0].sentence
+
+
+def test_distances_of_replicas_stay_those_at_the_end():
+    run = validated(differing("dpsgd", apart=(0.04, 0.03, 0.02, 0.01)), 50)
+    run.metrics["consensus"] = 0.03
+    (section,) = sections([run])
+    assert section.entries[0].apart.mean == 0.01
