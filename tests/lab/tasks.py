@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,7 +24,11 @@ class Tiny(DigitsCNN):
     """Nothing wrong: few parameters, few examples."""
 
     batch = 16
-    budgets: Mapping[str, Budget] = {"small": Budget(epochs=1, training=160, test=50), "full": Budget(epochs=2)}
+    budgets: Mapping[str, Budget] = {
+        "small": Budget(epochs=1, training=160, test=50),
+        "plateau": Budget(epochs=1, training=160, test=50, validation=40, evaluations=4),
+        "full": Budget(epochs=2),
+    }
 
     def model(self) -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(64, 80), nn.ReLU(), nn.Linear(80, 10))
@@ -110,3 +115,10 @@ class NoSmall(Workload):
     batch = 4
     budgets: Mapping[str, Budget] = {"full": Budget(epochs=1)}
     load, model, optimizer = Tiny.load, Tiny.model, Tiny.optimizer
+
+
+class Slow(Tiny):
+    """Takes its time: 20 ms a step and rank."""
+
+    def adjust(self, model: nn.Module) -> None:
+        time.sleep(0.02)

@@ -60,7 +60,7 @@ def test_a_comparison_that_is_interrupted_goes_on(tmp_path):
 def test_a_folder_of_another_plan_is_left_alone(tmp_path):
     run_all([job(tmp_path)], nobody)
     before = (tmp_path / "topk" / "run.json").read_bytes()
-    with pytest.raises(PlanError, match="holds a run of another plan; choose another folder"):
+    with pytest.raises(PlanError, match=r"holds a run of another plan \(seed 1, not 2\); choose another folder"):
         run_all([job(tmp_path, seed=2)], nobody)
     assert (tmp_path / "topk" / "run.json").read_bytes() == before
 
@@ -124,9 +124,9 @@ def test_ranks_that_break_after_a_run_do_not_undo_it(tmp_path, monkeypatch):
     real = simulation.run
     calls = []
 
-    def breaks(plans, hear, folders):
+    def breaks(plans, hear, places):
         calls.append(len(plans))
-        real(plans[:1], hear, folders)
+        real(plans[:1], hear, places)
         raise processes.RanksError("rank 1 was killed by SIGABRT")
 
     monkeypatch.setattr(simulation, "run", breaks)

@@ -6,12 +6,13 @@ from rich.console import Console
 from tests.lab.tasks import called
 from thinwire.lab import links, making
 from thinwire.lab.plan import PlanError
+from thinwire.lab.study import cells_of, jobs_in
 
 SAID = {"workload": called("Tiny"), "ranks": 2, "transport": "simulated", "steps": 3}
 
 
 def test_a_comparison_is_a_run_for_each_method_and_seed(tmp_path):
-    jobs = making.jobs_of(SAID | {"methods": ["dense", "TopK(0.5)"], "seeds": 2, "seed": 7}, tmp_path)
+    jobs = jobs_in(cells_of(SAID | {"methods": ["dense", "TopK(0.5)"], "seeds": 2, "seed": 7}, tmp_path), {}, {})
     assert [(job.plan.method, job.plan.seed) for job in jobs] == [
         ("dense", 7),
         ("TopK(0.5)", 7),
@@ -29,14 +30,14 @@ def test_a_comparison_is_a_run_for_each_method_and_seed(tmp_path):
         ({"methods": []}, "needs methods"),
         ({"methods": "dense"}, "needs methods"),
         ({"methods": ["dense", "dense"]}, "dense is given twice"),
-        ({"methods": ["dense"], "seeds": 0}, "seeds takes how many, 1 or more, not 0"),
+        ({"methods": ["dense"], "seeds": 0}, "seeds takes how many, 1 or more, or a list of them, not 0"),
         ({"methods": ["dense"], "method": "dense"}, "takes methods, not a method"),
         ({"methods": ["dense"], "rank": 2}, "did you mean 'ranks'"),
     ],
 )
 def test_a_mistake_in_a_comparison_is_shown(said, message, tmp_path):
     with pytest.raises(PlanError, match=message):
-        making.jobs_of(SAID | said, tmp_path)
+        cells_of(SAID | said, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_what_cannot_be_run_is_found_before_anything_runs(said, message, tmp_pat
 def test_a_server_apart_does_not_hide_what_is_wrong_without_it(tmp_path):
     methods = {"methods": ["dense", "Server(Sign(), Sign(), apart=True)"]}
     with pytest.raises(PlanError, match="a batch of 4 cannot be divided among 5 ranks"):
-        making.make(making.jobs_of(SAID | methods | {"ranks": 5, "batch": 4}, tmp_path), Console(quiet=True))
+        making.make_study(cells_of(SAID | methods | {"ranks": 5, "batch": 4}, tmp_path), Console(quiet=True))
 
 
 def test_where_no_link_can_be_made_the_modelled_time_is_offered(tmp_path, monkeypatch):
@@ -87,9 +88,9 @@ def test_modelled_runs_say_so(tmp_path):
 
 def test_progress_shows_loss_metric_and_bytes(tmp_path):
     console = Console(record=True, width=120, force_terminal=True, file=io.StringIO())
-    jobs = making.jobs_of(SAID | {"methods": ["dense", "fp16"]}, tmp_path)
-    making.make(jobs, console)
-    making.make(jobs, console)
+    cells = cells_of(SAID | {"methods": ["dense", "fp16"]}, tmp_path)
+    making.make_study(cells, console)
+    making.make_study(cells, console)
     shown = console.export_text()
     assert "loss" in shown
     assert "accuracy" in shown

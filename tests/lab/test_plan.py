@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from thinwire.cli.answers import said_by
+from thinwire.cli.answers import asked_by
 from thinwire.cli.arguments import parser
 from thinwire.lab.plan import Plan, PlanError, plan_of, read_file
 
@@ -24,11 +24,19 @@ PLAN = Plan(
     data="some where",
     capture=4,
     straggler="1:2.5",
+    lr_scale=0.3,
+    warmup=0.05,
+)
+OTHERS = (
+    replace(PLAN, steps=None, epochs=0.5),
+    replace(PLAN, batch=None, batch_per_rank=8, capture=None, accumulate=4),
+    Plan("digits-cnn", "dense", alone=True),
+    Plan("digits-cnn", "dense"),
 )
 
 
 def test_a_plan_comes_back_from_its_run_file(tmp_path):
-    for plan in (PLAN, replace(PLAN, steps=None, epochs=0.5), Plan("digits-cnn", "dense")):
+    for plan in (PLAN, *OTHERS):
         file = tmp_path / "run.toml"
         file.write_text(plan.to_toml())
         assert plan_of(read_file(file)) == plan
@@ -37,16 +45,16 @@ def test_a_plan_comes_back_from_its_run_file(tmp_path):
 def test_a_plan_comes_back_from_its_command():
     import shlex
 
-    for plan in (PLAN, replace(PLAN, steps=None, epochs=0.5), Plan("digits-cnn", "dense")):
+    for plan in (PLAN, *OTHERS):
         program, *arguments = shlex.split(plan.command())
         assert program == "thinwire"
-        said, out, _ = said_by(parser().parse_args(arguments))
-        assert plan_of(said) == plan
-        assert out == Path("runs/again")
+        asked = asked_by(parser().parse_args(arguments))
+        assert plan_of(asked.said) == plan
+        assert asked.out == Path("runs/again")
 
 
 def test_every_flag_has_a_place_in_the_run_file():
-    assert set(tomllib.loads(PLAN.to_toml())) | {"epochs", "budget"} == set(Plan.__dataclass_fields__)
+    assert set(tomllib.loads(PLAN.to_toml())) | {"epochs", "batch_per_rank"} == set(Plan.__dataclass_fields__)
 
 
 @pytest.mark.parametrize(
@@ -60,10 +68,16 @@ def test_every_flag_has_a_place_in_the_run_file():
         ({"epochs": -1}, "epochs takes a number above 0, not -1"),
         ({"steps": 1, "epochs": 1}, "steps or epochs, not both"),
         ({"transport": "pigeon"}, "the transport is one of processes, simulated, not 'pigeon'"),
-        ({"budget": "large"}, "the budget is one of small, full, not 'large'"),
+        ({"budget": "large"}, "the budget is one of small, plateau, full, not 'large'"),
         ({"modelled": True}, "needs a link to model"),
         ({"modelled": "yes"}, "modelled is true or false, not 'yes'"),
         ({"link": 100}, "link takes a text, not 100"),
+        ({"batch": 8, "batch_per_rank": 2}, "a batch over all ranks or one per rank, not both (8 and 2)"),
+        ({"accumulate": 0}, "accumulate takes a whole number above 0, not 0"),
+        ({"accumulate": 2, "capture": 1}, "gradients that are accumulated come in pieces"),
+        ({"alone": True, "method": "topk"}, "a rank that trains alone exchanges nothing: it takes dense"),
+        ({"lr_scale": 0}, "lr_scale takes a number above 0, not 0"),
+        ({"warmup": 1}, "warmup is a share of the steps, from 0 to below 1, not 1"),
         ({"straggler": "slow"}, "'slow' is no straggler: write RANK:FACTOR, such as 1:3"),
         ({"straggler": "4:3"}, "the straggler is one of the ranks 0 to 3, not 4"),
         ({"straggler": "1:0.5"}, "a straggler is 1 times slower or more, not 0.5 times"),

@@ -6,6 +6,7 @@ import pytest
 
 from tests.lab.tasks import called
 from thinwire.lab import processes, simulation
+from thinwire.lab.place import Place
 from thinwire.lab.plan import Plan
 from thinwire.lab.runs import Run
 
@@ -19,7 +20,7 @@ def plan(name="Tiny", method="dense", **settings):
 def heard_from(*plans, by=processes, folder=None):
     """What comes of plans; gradients that they capture go to folders of a folder."""
     heard = []
-    by.run(list(plans), heard.append, folder and [folder / str(number) for number in range(len(plans))])
+    by.run(list(plans), heard.append, folder and [Place(folder / str(number)) for number in range(len(plans))])
     return heard
 
 

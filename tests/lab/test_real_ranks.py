@@ -22,7 +22,7 @@ SERVED = ("server:adacomp", "Server(Quantize(8), Identity(), apart=True)", "Serv
 def told_by_a_rank(plans):
     """What a gloo process tells, in the place of one that torchrun started for it: test_processes.py has those."""
     told = []
-    rank.train(plans, lambda **event: told.append(event), folders=[])
+    rank.train(plans, lambda **event: told.append(event), places=[])
     return told
 
 

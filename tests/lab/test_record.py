@@ -13,7 +13,7 @@ from thinwire.lab.record import MOST_POINTS, Record, told_warnings
 def recorded(steps, link_bytes=1000, method="dense", others=(), **settings):
     plan = Plan(called("Tiny"), method, ranks=2, steps=steps, **settings)
     task = task_of(plan)
-    record, meter = Record(plan, task), thinwire.Meter()
+    record, meter = Record(plan, task, []), thinwire.Meter()
     learner = Learner(plan, task, 0)
     for step in range(1, steps + 1):
         meter.payload_bytes += 100
@@ -34,7 +34,7 @@ def recorded(steps, link_bytes=1000, method="dense", others=(), **settings):
         groups={},
         carried=[meter.link_bytes, *(n * steps for n in others)],
         learned={},
-        warned=[],
+        cpu=1.5,
     )
 
 

@@ -28,6 +28,7 @@ FIELDS = {
     *("evaluations", "label", "metric", "better", "modelled", "kinds", "parameters", "batch", "budget", "shards"),
     *("layers", "links", "threads", "machine", "source", "command", "warnings"),
     "straggler",
+    *("variant", "best_step", "examples", "plan", "tags", "took", "resumed"),
 }
 
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinwire.lab.sharding import batches, shards
+from thinwire.lab.sharding import Batches, shards
 
 LABELS = torch.arange(1003) % 10
 
@@ -88,7 +88,7 @@ def test_examples_without_classes_cannot_be_skewed():
 
 def test_an_epoch_has_every_example_once_in_full_batches():
     shard = torch.arange(50, 150)
-    epoch = list(islice(batches(shard, 32, torch.Generator().manual_seed(1)), 3))
+    epoch = list(islice(Batches(shard, 32, torch.Generator().manual_seed(1)), 3))
     seen = torch.cat(epoch)
     assert [len(batch) for batch in epoch] == [32, 32, 32]
     assert len(seen.unique()) == 96
@@ -97,7 +97,7 @@ def test_an_epoch_has_every_example_once_in_full_batches():
 
 def test_epochs_differ_and_seeds_reproduce_them():
     def first(seed, number):
-        return torch.cat(list(islice(batches(torch.arange(100), 25, torch.Generator().manual_seed(seed)), number)))
+        return torch.cat(list(islice(Batches(torch.arange(100), 25, torch.Generator().manual_seed(seed)), number)))
 
     assert torch.equal(first(1, 8), first(1, 8))
     assert not torch.equal(first(1, 4), first(2, 4))
@@ -106,4 +106,4 @@ def test_epochs_differ_and_seeds_reproduce_them():
 
 def test_a_shard_smaller_than_a_batch_is_refused_at_once():
     with pytest.raises(ValueError, match="a rank has 31 examples, which is fewer than its batch of 32"):
-        batches(torch.arange(31), 32, torch.Generator())
+        Batches(torch.arange(31), 32, torch.Generator())

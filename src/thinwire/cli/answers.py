@@ -4,8 +4,9 @@ import argparse
 import json
 from contextlib import suppress
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +19,7 @@ from ..lab import (
     fit,
     links,
     making,
+    queue,
     report,
     scale,
     scripts,
@@ -25,8 +27,10 @@ from ..lab import (
     workloads,
 )
 from ..lab.comparison import Failed
+from ..lab.place import MINUTES, check_minutes
 from ..lab.plan import read_file
 from ..lab.runs import Run
+from ..lab.study import cells_of
 from ..methods import METHODS
 
 
@@ -60,21 +64,39 @@ def tell_size(options: argparse.Namespace, console: Console) -> None:
 
 
 def train(options: argparse.Namespace, console: Console) -> None:
-    said, out, quiet = said_by(options)
-    _tell(making.make([making.job_of(said, out)], _progress(options, console), quiet), out, options, console, quiet)
+    asked = asked_by(options)
+    job = making.job_of(asked.said, asked.out, asked.minutes)
+    _tell(making.make([job], _progress(options, console), asked.quiet), asked.out, options, console, asked.quiet)
 
 
 def compare(options: argparse.Namespace, console: Console) -> None:
-    said, out, quiet = said_by(options)
+    asked = asked_by(options)
     report.check_drawing()
     try:
-        runs = making.make(making.jobs_of(said, out), _progress(options, console), quiet)
+        cells = cells_of(asked.said, asked.out, asked.minutes)
+        runs = making.make_study(cells, _progress(options, console), asked.quiet)
     except Failed:
         # Those that came to their end are worth a report, if there are any.
         with suppress(ValueError, OSError):
-            report.write(out)
+            report.write(asked.out)
         raise
-    _tell(runs, report.write(out), options, console, quiet)
+    _tell(runs, report.write(asked.out), options, console, asked.quiet)
+
+
+def run_queue(options: argparse.Namespace, console: Console) -> None:
+    asked = queue.read(options.file).tagged(options.tags)
+    if options.status:
+        found = queue.status(asked, str(options.file))
+        if options.json:
+            print(json.dumps(found.as_dict(), indent=1))
+        else:
+            console.print(found.shown())
+        return
+
+    def tell(text: str) -> None:
+        console.print(f"{datetime.now():%H:%M:%S}  {text}", markup=False, highlight=False, soft_wrap=True)
+
+    queue.run(asked, tell, options.quiet_machine, options.retry)
 
 
 def run_script(options: argparse.Namespace, console: Console) -> None:
@@ -82,8 +104,10 @@ def run_script(options: argparse.Namespace, console: Console) -> None:
 
 
 def write_report(options: argparse.Namespace, console: Console) -> None:
-    page = report.write(options.folder, options.target)
-    _tell(report.read(options.folder), page, options, console, target=options.target)
+    asked = [links.Link.parse(text) for text in options.link]
+    page = report.write(options.folder, options.target, asked)
+    runs = report.on_links(report.read(options.folder), asked)
+    _tell(runs, page, options, console, target=options.target)
 
 
 def tell_fit(options: argparse.Namespace, console: Console) -> None:
@@ -150,20 +174,29 @@ def run_demo(options: argparse.Namespace, console: Console) -> None:
     _tell(runs, page, options, console)
 
 
-def said_by(options: argparse.Namespace) -> tuple[dict[str, Any], Path, bool]:
-    """What the run file and the flags say of a plan, where runs go, and whether to be quiet; flags go first."""
+class Asked(NamedTuple):
+    """What the run file and the flags ask for; flags go first."""
+
+    said: dict[str, Any]  # of a plan, or of a comparison
+    out: Path
+    minutes: float  # between two checkpoints
+    quiet: bool
+
+
+def asked_by(options: argparse.Namespace) -> Asked:
     flags = {name: value for name, value in vars(options).items() if name not in ("run", "json", "file", "rest")}
     said = (read_file(options.file) if "file" in options else {}) | flags
-    if "steps" in flags:
-        said.pop("epochs", None)
-    if "epochs" in flags:
-        said.pop("steps", None)
-    out, quiet = said.pop("out", None), said.pop("quiet", False)
+    for alternatives in ({"steps", "epochs"}, {"batch", "batch_per_rank"}):  # of which a flag replaces a file's
+        if alternatives & flags.keys():
+            for name in alternatives - flags.keys():
+                said.pop(name, None)
+    out, quiet, minutes = said.pop("out", None), said.pop("quiet", False), said.pop("checkpoint_minutes", MINUTES)
     if not isinstance(out, str | Path):
         raise ValueError(f"a run needs a folder to go to: --out, or out = ... in a run file (not {out!r})")
     if not isinstance(quiet, bool):
         raise ValueError(f"quiet is true or false, not {quiet!r}")
-    return said, Path(out), quiet
+    check_minutes(minutes)
+    return Asked(said, Path(out), minutes, quiet)
 
 
 def _progress(options: argparse.Namespace, console: Console) -> Console:

@@ -5,6 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from ..lab import contraction, demo, fit, models, topology
+from ..lab.place import MINUTES
 from ..lab.plan import BUDGETS, TRANSPORTS, Plan
 from ..version import __version__
 from . import answers
@@ -56,7 +57,31 @@ def parser() -> argparse.ArgumentParser:
     _add_plan(command)
     command.add_argument("--methods", nargs="+", metavar="M", help=METHOD_HELP)
     command.add_argument("--seeds", type=int, metavar="N", help="how many, from --seed on (default: 1)")
+    command.add_argument("--links", nargs="+", metavar="LINK", help="compare on each of these links")
+    command.add_argument(
+        "--tune",
+        nargs="+",
+        type=float,
+        metavar="X",
+        help="choose for each method the best of these factors of the learning rate, by validation on the first seed",
+    )
     command.set_defaults(run=answers.compare)
+
+    command = commands.add_parser(
+        "queue",
+        help="make many runs from one file, at low priority, over many sittings",
+        description="Makes the runs of a queue file one after the other, at low priority. Finished runs are skipped, "
+        "unfinished ones resume from their checkpoint, and the queue goes on after a run that fails. Ctrl-C ends it; "
+        "SIGTSTP (Ctrl-Z) pauses it and its run, SIGCONT continues both.",
+    )
+    command.add_argument("file", type=Path, metavar="FILE", help="TOML: [[plans]] with workload, methods, seeds, ...")
+    command.add_argument("--status", action="store_true", help="show what is done, running and left, and stop")
+    command.add_argument("--tags", nargs="+", default=[], metavar="T", help="only plans with one of these tags")
+    command.add_argument(
+        "--quiet-machine", action="store_true", help="also make runs that need a quiet machine: real links"
+    )
+    command.add_argument("--retry", action="store_true", help="try runs again that failed before")
+    command.set_defaults(run=answers.run_queue)
 
     command = commands.add_parser(
         "run",
@@ -77,6 +102,14 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser("report", help="a page on the runs in a folder")
     command.add_argument("folder", type=Path, metavar="DIR")
     command.add_argument("--target", type=float, metavar="X", help="of the metric (default: 99 %% of dense's)")
+    command.add_argument(
+        "--link",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="LINK",
+        help="show runs without a link with their modelled time on these links",
+    )
     command.set_defaults(run=answers.write_report)
 
     command = commands.add_parser(
@@ -174,15 +207,29 @@ def _add_plan(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--link", metavar="LINK", help=f"between the ranks, {STAR_HELP}")
     command.add_argument("--modelled", action="store_true", help="compute the link's time from bytes, make no link")
-    command.add_argument("--budget", metavar="B", help=f"{' or '.join(BUDGETS)} (default: {default['budget']})")
+    command.add_argument("--budget", metavar="B", help=f"{', '.join(BUDGETS)} (default: {default['budget']})")
     length = command.add_mutually_exclusive_group()
     length.add_argument("--steps", type=int, metavar="N", help="instead of the budget's")
     length.add_argument("--epochs", type=float, metavar="X", help="instead of the budget's")
-    command.add_argument("--batch", type=int, metavar="N", help="examples a step over all ranks, not the workload's")
+    batch = command.add_mutually_exclusive_group()
+    batch.add_argument("--batch", type=int, metavar="N", help="examples a step over all ranks, not the workload's")
+    batch.add_argument("--batch-per-rank", type=int, metavar="N", help="examples a step of each rank")
+    command.add_argument("--accumulate", type=int, metavar="N", help="batches before gradients are exchanged")
+    command.add_argument("--alone", action="store_true", help="the baseline: one rank, its batch, as many steps")
+    command.add_argument("--lr-scale", type=float, metavar="X", help="times the workload's learning rate (default: 1)")
+    command.add_argument(
+        "--warmup", type=float, metavar="X", help="share of the steps for a linear warm-up of the rate"
+    )
     command.add_argument("--shards", metavar="S", help="iid, or dirichlet:ALPHA for skewed labels (default: iid)")
     command.add_argument("--straggler", metavar="RANK:FACTOR", help="a rank that is slower, such as 1:3 for 3 times")
     command.add_argument("--seed", type=int, metavar="S", help=f"default: {default['seed']}")
     command.add_argument("--threads", type=int, metavar="N", help=f"of each rank (default: {default['threads']})")
-    command.add_argument("--evaluations", type=int, metavar="N", help=f"default: {default['evaluations']}")
+    command.add_argument("--evaluations", type=int, metavar="N", help="over the run (default: the budget's)")
     command.add_argument("--data", metavar="DIR", help="the data sets' folder (default: the variable THINWIRE_DATA)")
+    command.add_argument(
+        "--checkpoint-minutes",
+        type=float,
+        metavar="X",
+        help=f"between two checkpoints, from which an interrupted run goes on (default: {MINUTES:g}; 0: none)",
+    )
     command.add_argument("--quiet", action="store_true", help="show no progress")

@@ -21,6 +21,7 @@ class Capture:
 
     def __init__(self, plan: Plan, task: Task, learner: Learner, folder: Path | None) -> None:
         self._due: list[int] = []
+        self._steps: list[int] = []
         if plan.capture is None or learner.rank:
             return
         if folder is None:
@@ -35,10 +36,22 @@ class Capture:
             "batch": task.batch,
             "length": task.steps,
         }
-        self._steps: list[int] = []
         self._folder.mkdir(parents=True, exist_ok=True)
-        for old in (*self._folder.glob("step-*.npz"), self._folder / INDEX):  # of a run that was not finished
-            old.unlink(missing_ok=True)
+
+    def begin(self) -> None:
+        """Remove what a run that was not finished left: all but the steps that this one goes on from."""
+        if not self._due:
+            return
+        kept = {file_of(step) for step in self._steps}
+        for old in (*self._folder.glob("step-*.npz"), *(() if kept else (self._folder / INDEX,))):
+            if old.name not in kept:
+                old.unlink(missing_ok=True)
+
+    def state_dict(self) -> dict[str, list[int]]:
+        return {"steps": self._steps}
+
+    def load_state_dict(self, state: dict[str, list[int]]) -> None:
+        self._steps = state["steps"]
 
     def at(self, step: int) -> AbstractContextManager[None]:
         """To be open while the gradients of a step are computed: they are written as they come, if the step is due."""

@@ -37,6 +37,15 @@ class Clock:
     def go_on(self) -> None:
         self._since, self._at_work_since = time.perf_counter(), time.thread_time()
 
+    def state_dict(self) -> dict[str, float]:
+        """While it is stopped."""
+        return {"seconds": self._seconds, "computed": self._computed, "slept": self._pace.slept}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        self._seconds, self._computed = state["seconds"], state["computed"]
+        self._pace.restart(self._computed, state["slept"])
+        self.go_on()
+
     def _at_work(self) -> float:
         """Those that this thread was at work in."""
         return self._computed + time.thread_time() - self._at_work_since

@@ -44,6 +44,12 @@ class Codes:
         if not self._errors or self._errors[-1][1] != error:
             self._errors.append((step, error))
 
+    def state_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
     def told(self, payload: float | None = None) -> dict[str, Any]:
         """For a run: how far off codes were, when they were learned, and what was said in the steps that used them.
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from rich.console import Console
 
 from thinwire.lab import links, making, report
-from thinwire.lab.runs import Run
+from thinwire.lab.runs import FILE, Run
+from thinwire.lab.study import cells_of
 
 METHODS = ["dense", "fp16", "int8", "topk", "powersgd", "sign"]
 RANKS, STEPS, LINK = 4, 110, "20mbit"
@@ -25,9 +26,9 @@ def run(folder: Path, console: Console, ranks: int = RANKS, steps: int = STEPS) 
         f"The report will be [bold]{folder / report.PAGE}[/]",
         soft_wrap=True,
     )
-    jobs = making.jobs_of(said, folder)
+    cells = cells_of(said, folder, minutes=0)
     for method in METHODS:  # a demo starts afresh
-        for run in (folder / method).rglob("run.json"):
+        for run in (folder / method).rglob(FILE):
             run.unlink()
-    runs = making.make(jobs, console)
+    runs = making.make_study(cells, console)
     return runs, report.write(folder)

@@ -31,13 +31,19 @@ class Layers:
             now = {
                 "dense_bytes": layer.dense_bytes,
                 "payload_bytes": layer.payload_bytes,
-                "residual": layer.residual,
-                "gradient": hypot(*(self._gradients[parameter] for parameter in layer.names)),
+                "residual": None if layer.residual is None else _rounded(layer.residual),
+                "gradient": _rounded(hypot(*(self._gradients[parameter] for parameter in layer.names))),
             }
             about = {"name": name, "kind": layer.kind, "elements": layer.elements}
             told = self._told.setdefault(name, about | {what: [] for what in now})
             for what, value in now.items():
                 told[what].append(value)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"told": self._told}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._told = state["told"]
 
     def told(self) -> list[dict[str, Any]]:
         return list(self._told.values())
@@ -51,6 +57,10 @@ class Layers:
             for what, count in zip(COUNTED, counts, strict=True):
                 kind[what] += count
         return {name: kind | {what: kind[what] / steps for what in COUNTED[2:]} for name, kind in kinds.items()}
+
+
+def _rounded(norm: float) -> float:
+    return float(f"{norm:.6g}")
 
 
 def _norm(x: Tensor) -> float:

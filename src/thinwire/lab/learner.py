@@ -1,18 +1,23 @@
 """One rank's share of a task: its model, its examples and its optimizer, whatever is between the ranks."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 import thinwire
 from thinwire.lab import datasets, workloads
 from thinwire.lab.links.link import CENTRE, Link
 from thinwire.lab.plan import Plan, PlanError
-from thinwire.lab.sharding import batches, shards
+from thinwire.lab.runs import validation_name
+from thinwire.lab.sharding import Batches, shards
 from thinwire.lab.sizes import STEPS, Sizer, gradients_of
 from thinwire.lab.workload import Split, Workload
 
@@ -23,45 +28,71 @@ class Task:
 
     workload: Workload
     training: Split
+    validation: Split | None  # by which the best model is chosen, if some of the training part is held back
     test: Split
     shares: list[Tensor]  # the training examples of each rank, of those that the budget allows
     test_examples: int
     batch: int  # examples a step and rank that trains
     trainers: int  # ranks that do; the others only serve
     steps: int
+    evaluations: int
+    warmup: float  # share of the steps
 
 
 def task_of(plan: Plan) -> Task:
     """Load what a plan needs; all that can be wrong with it is found here."""
-    workload = workloads.named(plan.workload)
-    training, test = workload.load(datasets.folder(Path(plan.data) if plan.data else None))
-    if plan.budget not in workload.budgets:
-        raise PlanError(f"{plan.workload} has no budget {plan.budget!r}, only {', '.join(workload.budgets)}")
+    workload, folder = workloads.named(plan.workload), datasets.folder(Path(plan.data) if plan.data else None)
+    check_budget(plan, workload)
     budget = workload.budgets[plan.budget]
+    training, test = workload.load(folder)
+    validation: Split | None = None
+    if budget.validation:
+        if budget.validation >= len(training):
+            raise PlanError(
+                f"{plan.workload} holds back {budget.validation} examples for validation, of {len(training)} in all"
+            )
+        training, validation = workload.hold_back(training, budget.validation, folder)
     count = min(budget.training or len(training), len(training))
     order = torch.randperm(len(training), generator=torch.Generator().manual_seed(plan.seed))
     serving = thinwire.servers_apart(thinwire.strategy_of(plan.method))
-    trainers = plan.ranks - len(serving)
-    batch = (plan.batch or workload.batch) // trainers
-    if batch == 0:
-        raise PlanError(f"a batch of {plan.batch or workload.batch} cannot be divided among {trainers} ranks")
+    batch = _batch_per_rank(plan, workload, plan.ranks - len(serving))
+    trainers = plan.size - len(serving)
     examples = order[:count].sort().values
     labels = None if training.labels is None else training.labels[examples]
-    epochs = plan.epochs or budget.epochs
-    steps = plan.steps or max(1, round(epochs * count / (batch * trainers)))
+    # A rank that trains alone makes as many steps as all of them would together.
+    per_step = batch * (plan.ranks - len(serving)) * plan.accumulate
+    steps = plan.steps or max(1, round((plan.epochs or budget.epochs) * count / per_step))
     shares = [examples[share] for share in shards(labels, count, trainers, plan.shards, plan.seed)]
     for rank in sorted(serving):
         shares.insert(rank, examples[:0])
     return Task(
         workload=workload,
         training=training,
+        validation=validation,
         test=test,
         shares=shares,
         test_examples=min(budget.test or len(test), len(test)),
         batch=batch,
         trainers=trainers,
         steps=steps,
+        evaluations=min(plan.evaluations or budget.evaluations, steps),
+        warmup=budget.warmup if plan.warmup is None else plan.warmup,
     )
+
+
+def check_budget(plan: Plan, workload: Workload) -> None:
+    """Raise PlanError for a budget that a workload does not have."""
+    if plan.budget not in workload.budgets:
+        raise PlanError(f"{plan.workload} has no budget {plan.budget!r}, only {', '.join(workload.budgets)}")
+
+
+def _batch_per_rank(plan: Plan, workload: Workload, trainers: int) -> int:
+    if plan.batch_per_rank is not None:
+        return plan.batch_per_rank
+    batch = plan.batch or workload.batch
+    if batch < trainers:
+        raise PlanError(f"a batch of {batch} cannot be divided among {trainers} ranks")
+    return batch // trainers
 
 
 def check_server(plan: Plan) -> None:
@@ -70,7 +101,7 @@ def check_server(plan: Plan) -> None:
     if plan.capture and 0 in thinwire.servers_apart(strategy):
         raise PlanError("rank 0 only serves, so it has no gradients to capture: let another rank serve, with at=1")
     if plan.link is not None and Link.parse(plan.link).star:
-        if plan.ranks == 1:
+        if plan.size == 1:
             raise PlanError(f"{plan.link} has rank {CENTRE} in the middle, and there is no other")
         elsewhere = thinwire.servers(strategy) - {CENTRE}
         if elsewhere:
@@ -88,22 +119,33 @@ class Learner:
         self.model = self.workload.model()
         self.optimizer = self.workload.optimizer(self.model)
         self.schedule = self.workload.schedule(self.optimizer, task.steps)
+        self.plan, self.updates = plan, 0
+        if plan.lr_scale != 1 or task.warmup:
+            self._scale_rate()
         order, self.augmentation = (_generator(plan.seed, rank, purpose) for purpose in (0, 1))
         self.serves = not len(task.shares[rank])  # and trains nothing
-        self.batches = iter(()) if self.serves else batches(task.shares[rank], task.batch, order)
+        self.batches = None if self.serves else Batches(task.shares[rank], task.batch, order)
         torch.manual_seed(_stream(plan.seed, rank, 2))  # what the model draws as it goes, such as dropout
         self.model.train()
 
     def backward(self, model: nn.Module | None = None) -> Tensor:
-        """The gradients of the next batch, through the model as the ranks wrapped it; returns the loss."""
-        if self.serves:
-            self.optimizer.zero_grad()
-            return torch.zeros(())
-        inputs, targets = self.task.training.batch(next(self.batches), self.augmentation)
-        loss = self.workload.loss(self.model if model is None else model, inputs, targets)
+        """The gradients of the next batch, or of several that are accumulated, through the model as the ranks wrapped
+        it; returns the loss.
+        """
         self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        return loss.detach()
+        total = torch.zeros(())
+        if self.batches is None:
+            return total
+        wrapped, count = self.model if model is None else model, self.plan.accumulate
+        for part in range(count):
+            inputs, targets = self.task.training.batch(next(self.batches), self.augmentation)
+            # DDP exchanges in every backward, unless it is told not to.
+            apart = part < count - 1 and isinstance(wrapped, DistributedDataParallel)
+            with wrapped.no_sync() if apart else nullcontext():  # type: ignore[operator]  # DDP has it
+                loss = self.workload.loss(wrapped, inputs, targets)
+                (loss if count == 1 else loss / count).backward()  # type: ignore[no-untyped-call]
+            total = loss.detach() if count == 1 else total + loss.detach() / count
+        return total
 
     def warm_up(self, method: str) -> bool:
         """Meet the costs of the first steps before any clock runs, and warnings; changes nothing.
@@ -142,21 +184,61 @@ class Learner:
 
     @property
     def rate(self) -> float:
-        """Of learning, in the next update."""
-        return float(self.optimizer.param_groups[0]["lr"])
+        """The learning rate of the next update."""
+        return float(self.optimizer.param_groups[0]["lr"]) * self._rate_scale()
+
+    def _rate_scale(self) -> float:
+        rise = self.task.warmup * self.task.steps
+        return self.plan.lr_scale * min(1.0, (self.updates + 1) / (rise + 1))
+
+    def _scale_rate(self) -> None:
+        """Scale the learning rate in each update, whatever schedule sets it. The schedule sees its own rate only."""
+        own: list[float] = []
+
+        def before(optimizer: Optimizer, *_: object) -> None:
+            own[:] = [group["lr"] for group in optimizer.param_groups]
+            for group, rate in zip(optimizer.param_groups, own, strict=True):
+                group["lr"] = rate * self._rate_scale()
+
+        def after(optimizer: Optimizer, *_: object) -> None:
+            for group, rate in zip(optimizer.param_groups, own, strict=True):
+                group["lr"] = rate
+
+        # Before the hooks of any method: these look at the learning rate.
+        self.optimizer.register_step_pre_hook(before)
+        self.optimizer.register_step_post_hook(after)
 
     def update(self) -> None:
         self.optimizer.step()
         self.schedule.step()
+        self.updates += 1
 
-    def evaluate(self, model: nn.Module | None = None) -> dict[str, float]:
-        """Judge this rank's model, or another one of its kind."""
-        judged = self.model if model is None else model
+    def evaluate(self, model: nn.Module | None = None, validate: bool = False) -> dict[str, float]:
+        """The metrics of this rank's model, or another one of its kind; on the validation part as well, if asked."""
+        judged, task = self.model if model is None else model, self.task
         judged.eval()
         try:
-            return self.workload.evaluate(judged, self.task.test, self.task.test_examples)
+            metrics = self.workload.evaluate(judged, task.test, task.test_examples)
+            if validate and task.validation is not None:
+                held = self.workload.evaluate(judged, task.validation, len(task.validation))
+                metrics |= {validation_name(name): value for name, value in held.items()}
+            return metrics
         finally:
             judged.train()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it is in its examples; model, optimizer and schedule have states of their own."""
+        return {
+            "updates": self.updates,
+            "batches": None if self.batches is None else self.batches.state_dict(),
+            "augmentation": self.augmentation.get_state(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.updates = state["updates"]
+        if self.batches is not None:
+            self.batches.load_state_dict(state["batches"])
+        self.augmentation.set_state(state["augmentation"])
 
 
 def _stream(seed: int, rank: int, purpose: int) -> int:

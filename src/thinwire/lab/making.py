@@ -1,9 +1,7 @@
 """From what a person asked for to finished runs: checks all of it first, then shows how it goes."""
 
-import re
-from collections import Counter
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,55 +9,71 @@ from typing import Any
 from rich.console import Console
 
 import thinwire
-from thinwire.lab import links
-from thinwire.lab.comparison import Job, run_all
+from thinwire.lab import links, workloads
+from thinwire.lab.comparison import Failed, Job, Watch, attempt_all, run_all
 from thinwire.lab.learner import check_server, task_of
+from thinwire.lab.place import MINUTES
 from thinwire.lab.plan import Plan, PlanError, plan_of
 from thinwire.lab.progress import Shown
 from thinwire.lab.runs import Run
+from thinwire.lab.study import Cell, jobs_in
 
-COMPARISON = ("methods", "seeds")  # what a comparison says beside what every run in it shares
 
-
-def job_of(said: Mapping[str, Any], out: Path) -> Job:
+def job_of(said: Mapping[str, Any], out: Path, minutes: float = MINUTES) -> Job:
     """One run."""
-    return Job(plan_of(said), out)
-
-
-def jobs_of(said: Mapping[str, Any], out: Path) -> list[Job]:
-    """A comparison: a run for each method and seed, all else equal."""
-    shared = {name: value for name, value in said.items() if name not in COMPARISON}
-    methods, seeds = said.get("methods"), said.get("seeds", 1)
-    if not isinstance(methods, list) or not methods or not all(isinstance(method, str) for method in methods):
-        raise PlanError("a comparison needs methods: --methods A B ..., or methods = [...] in a run file")
-    if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
-        raise PlanError(f"seeds takes how many, 1 or more, not {seeds!r}")
-    if "method" in shared:
-        raise PlanError("a comparison takes methods, not a method")
-    repeated = [name for name, count in Counter(map(_folder_name, methods)).items() if count > 1]
-    if repeated:
-        raise PlanError(f"{repeated[0]} is given twice")
-    first = plan_of(shared | {"method": methods[0]}).seed
-    return [
-        Job(plan_of(shared | {"method": method, "seed": seed}), out / _folder_name(method) / f"seed-{seed}")
-        for seed in range(first, first + seeds)
-        for method in methods
-    ]
+    return Job(plan_of(said), out, minutes)
 
 
 def make(jobs: list[Job], console: Console, quiet: bool = False) -> list[Run]:
     """Make the runs; what can be known to go wrong is found before the first one starts."""
+    _check(jobs, console, quiet)
+    with _shown(jobs, console, quiet) as watch:
+        return run_all(jobs, watch)
+
+
+def make_study(cells: Sequence[Cell], console: Console, quiet: bool = False) -> list[Run]:
+    """Make the runs of a study: those that learning rates are chosen by first, then all seeds with the best."""
+    runs: dict[Job, Run] = {}
+    failed: dict[Job, str] = {}
+    while jobs := [job for job in jobs_in(cells, runs, failed) if job not in runs and job not in failed]:
+        _check(jobs, console, quiet)
+        if any(len(cell.tuning) > 1 for cell in cells):
+            check_validated(jobs)
+        with _shown(jobs, console, quiet) as watch:
+            made, missed = attempt_all(jobs, watch)
+        runs, failed = runs | made, failed | missed
+    if missing := [told for cell in cells for told in cell.not_made(failed)]:
+        raise Failed("\n".join(missing))
+    return [runs[job] for job in jobs_in(cells, runs, failed) if job in runs]
+
+
+def _check(jobs: Sequence[Job], console: Console, quiet: bool) -> None:
     with console.status("reading the data ...") if not quiet else nullcontext():
         check(jobs)
+
+
+@contextmanager
+def _shown(jobs: Sequence[Job], console: Console, quiet: bool) -> Iterator[Watch]:
     if quiet:
-        return run_all(jobs, lambda job, event: None)
+        yield lambda job, event: None
+        return
     with Shown(jobs, console) as shown:
-        return run_all(jobs, shown.watch)
+        yield shown.watch
 
 
-def check(jobs: list[Job]) -> None:
+def check_validated(jobs: Sequence[Job]) -> None:
+    """Raise PlanError if there is nothing to choose learning rates by."""
+    for plan in {(job.plan.workload, job.plan.budget): job.plan for job in jobs}.values():
+        if not workloads.named(plan.workload).budgets[plan.budget].validation:
+            raise PlanError(
+                f"learning rates are chosen by validation, and {plan.workload} holds nothing back for it in the budget "
+                f"{plan.budget!r}; plateau does"
+            )
+
+
+def check(jobs: Sequence[Job]) -> None:
     """Raise ValueError for whatever would stop a job."""
-    for method, ranks in dict.fromkeys((job.plan.method, job.plan.ranks) for job in jobs):
+    for method, ranks in dict.fromkeys((job.plan.method, job.plan.size) for job in jobs):
         thinwire.check_placed(thinwire.strategy_of(method), ranks)
     for plan in {replace(job.plan, seed=0): job.plan for job in jobs}.values():
         check_server(plan)
@@ -76,8 +90,4 @@ def check(jobs: list[Job]) -> None:
 
 def _task(plan: Plan) -> tuple[Plan, int]:
     """What its task depends on: not the method, but how many ranks it leaves to train."""
-    return replace(plan, method="", seed=0), len(thinwire.servers_apart(thinwire.strategy_of(plan.method)))
-
-
-def _folder_name(method: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._=-]+", "-", method).strip("-.")
+    return replace(plan, method="dense", seed=0), len(thinwire.servers_apart(thinwire.strategy_of(plan.method)))

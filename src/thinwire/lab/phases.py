@@ -21,6 +21,13 @@ class Phases:
             self._layers = dict(layers)
             self._changes.append({"step": step, "ranks": {name: layer.rank for name, layer in layers.items()}})
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"layers": {name: tuple(layer) for name, layer in self._layers.items()}, "changes": self._changes}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._layers = {name: thinwire.Thin(*layer) for name, layer in state["layers"].items()}
+        self._changes = state["changes"]
+
     def told(self, parameters: int) -> dict[str, Any]:
         """The layers, each change, and how many parameters the model has in thin layers at the end."""
         if not self._changes:

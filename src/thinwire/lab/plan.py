@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 from thinwire.lab.straggler import Straggler
 
 TRANSPORTS = ("processes", "simulated")
-BUDGETS = ("small", "full")
+BUDGETS = ("small", "plateau", "full")
 
 
 class PlanError(ValueError):
@@ -32,22 +32,38 @@ class Plan:
     steps: int | None = None  # instead of the budget's
     epochs: float | None = None  # instead of the budget's
     batch: int | None = None  # examples a step over all ranks, instead of the workload's
+    batch_per_rank: int | None = None  # examples a step of each rank, instead of a share of the workload's batch
+    accumulate: int = 1  # batches whose gradients are summed before they are exchanged
+    alone: bool = False  # the baseline without communication: one rank with its own batch, for as many steps
+    lr_scale: float = 1.0  # times the workload's learning rate
+    warmup: float | None = None  # share of the steps over which the rate rises linearly, instead of the budget's
     shards: str = "iid"  # how the examples are divided among the ranks; also dirichlet:ALPHA
     seed: int = 1
     threads: int = 1  # of each rank
-    evaluations: int = 10  # over the run, evenly spaced; the last is at its end
+    evaluations: int | None = None  # over the run, evenly spaced, instead of the budget's; the last is at its end
     data: str | None = None  # the folder that holds the data sets
     capture: int | None = None  # at how many steps rank 0 writes its gradients down
     straggler: str | None = None  # RANK:FACTOR, a rank that computes as if its machine were so many times slower
 
     def __post_init__(self) -> None:
-        for name in ("ranks", "threads", "evaluations"):
+        for name in ("ranks", "threads", "accumulate"):
             _positive(name, getattr(self, name), whole=True)
-        for name in ("steps", "batch", "capture"):
+        for name in ("steps", "batch", "batch_per_rank", "evaluations", "capture"):
             if getattr(self, name) is not None:
                 _positive(name, getattr(self, name), whole=True)
-        if self.epochs is not None:
-            _positive("epochs", self.epochs, whole=False)
+        for name in ("epochs", "lr_scale"):
+            if getattr(self, name) is not None:
+                _positive(name, getattr(self, name), whole=False)
+        if self.warmup is not None and not _is_share(self.warmup):
+            raise PlanError(f"warmup is a share of the steps, from 0 to below 1, not {self.warmup!r}")
+        if self.batch is not None and self.batch_per_rank is not None:
+            raise PlanError(
+                f"a run takes a batch over all ranks or one per rank, not both ({self.batch} and {self.batch_per_rank})"
+            )
+        if self.alone and (self.method != "dense" or self.link is not None or self.straggler is not None):
+            raise PlanError("a rank that trains alone exchanges nothing: it takes dense, no link and no straggler")
+        if self.capture is not None and self.accumulate > 1:
+            raise PlanError("gradients that are accumulated come in pieces, which cannot be captured")
         if self.steps is not None and self.epochs is not None:
             raise PlanError(f"a run takes steps or epochs, not both ({self.steps} steps and {self.epochs} epochs)")
         if not isinstance(self.seed, int) or not 0 <= self.seed < 2**15:
@@ -63,21 +79,44 @@ class Plan:
             except ValueError as error:
                 raise PlanError(str(error)) from None
 
+    @property
+    def size(self) -> int:
+        """How many ranks take part: all, but for a baseline that trains alone."""
+        return 1 if self.alone else self.ranks
+
+    @property
+    def variant(self) -> str:
+        """What tells the run from plain training with its method, if anything does."""
+        if self.alone:
+            return "alone"
+        return f"accumulate:{self.accumulate}" if self.accumulate > 1 else ""
+
+    @property
+    def label(self) -> str:
+        """The method, as tables call it."""
+        if self.variant and self.method == "dense":
+            return self.variant
+        return f"{self.method}, {self.variant}" if self.variant else self.method
+
     def to_toml(self) -> str:
         """The plan as a run file."""
-        said = {name: value for name, value in asdict(self).items() if value is not None}
         # JSON's strings, numbers and booleans are TOML's too.
-        return "".join(f"{name} = {json.dumps(value)}\n" for name, value in said.items())
+        return "".join(f"{name} = {json.dumps(value)}\n" for name, value in self.as_dict().items())
+
+    def as_dict(self) -> dict[str, Any]:
+        """What it sets, by name."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     def command(self) -> str:
         """The command that repeats the run, into a folder of its own."""
         words = ["thinwire train --out runs/again"]
         for field in fields(self):
             value = getattr(self, field.name)
+            flag = f"--{field.name.replace('_', '-')}"
             if value is True:
-                words.append(f"--{field.name}")
+                words.append(flag)
             elif value != field.default:
-                words.append(f"--{field.name} {_quoted(str(value))}")
+                words.append(f"{flag} {_quoted(str(value))}")
         return " ".join(words)
 
 
@@ -109,6 +148,10 @@ def read_file(path: Path) -> dict[str, Any]:
         raise PlanError(f"the run file {path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise PlanError(f"the run file {path} is not TOML: {error}") from None
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
 
 
 def _positive(name: str, value: Any, whole: bool) -> None:

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from thinwire.lab import links
+from thinwire.lab.place import Place
 from thinwire.lab.plan import Plan
 from thinwire.lab.rank import TOLD
 
@@ -26,22 +27,23 @@ class RanksError(RuntimeError):
     """The ranks of a run ended before it did; the message tells which failed first, and how."""
 
 
-def run(plans: list[Plan], hear: Hear, folders: list[Path] | None = None) -> None:
+def run(plans: list[Plan], hear: Hear, places: list[Place] | None = None) -> None:
     """Run plans of equal ranks and link, one after the other; `hear` gets what rank 0 tells and all that is said.
 
-    Gradients that a plan captures go to its run's folder.
+    Checkpoints, and gradients that a plan captures, go to the folder of its place.
     """
     first = plans[0]
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(first.ranks)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(first.size)]
     with TemporaryDirectory(prefix="thinwire-", ignore_cleanup_errors=True) as done:
-        said = [json.dumps([asdict(plan) for plan in plans]), done, *map(str, folders or ())]
+        where = json.dumps([(str(place.folder), place.minutes) for place in places or ()])
+        said = [json.dumps([asdict(plan) for plan in plans]), done, where]
         _listen([*command, "-m", "thinwire.lab.rank", *said], first, hear)
 
 
 def _listen(command: list[str], first: Plan, hear: Hear) -> None:
     """Run a command of ranks to its end, and pass on what it tells and says."""
     if first.link is not None and not first.modelled:
-        command = links.wrapped(command, links.Link.parse(first.link), first.ranks)
+        command = links.wrapped(command, links.Link.parse(first.link), first.size)
     said: list[str] = []
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=_environment(first)

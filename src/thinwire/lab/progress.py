@@ -1,5 +1,6 @@
 """How runs go, shown while they go."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -23,7 +24,7 @@ LONGEST = 21  # letters of a method's name
 class Shown:
     """A bar for each job, with loss, metric and bytes so far."""
 
-    def __init__(self, jobs: list[Job], console: Console) -> None:
+    def __init__(self, jobs: Sequence[Job], console: Console) -> None:
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=8),
@@ -35,7 +36,7 @@ class Shown:
         several = len({job.plan.seed for job in jobs}) > 1
         self.bars: dict[Job, TaskID] = {}
         for job in jobs:
-            name = _short(job.plan.method) + (f" #{job.plan.seed}" if several else "")
+            name = _short(_named(job)) + (f" #{job.plan.seed}" if several else "")
             self.bars[job] = self.progress.add_task(escape(name), total=None, start=False, told="", visible=False)
         self.metrics: dict[Job, str] = {}
         self.told: dict[Job, dict[str, str]] = {job: {} for job in jobs}
@@ -55,6 +56,9 @@ class Shown:
             self.progress.update(bar, total=event["steps"], visible=True)
             self.metrics[job] = event["metric"]
             self.progress.start_task(bar)
+        if "resumed" in event:
+            told["resumed"] = f"[dim]from step {event['resumed']}[/]"
+            self.progress.update(bar, completed=event["resumed"])
         if "loss" in event:
             if event["loss"] is not None:  # a rank that only serves has none
                 told["loss"] = f"loss {event['loss']:.2f}"
@@ -68,8 +72,13 @@ class Shown:
         if "done" in event or "failed" in event:
             self.progress.stop_task(bar)
         if told:
-            order = ("failed", "loss", "metric", "bytes")
+            order = ("failed", "resumed", "loss", "metric", "bytes")
             self.progress.update(bar, told="  ".join(told[name] for name in order if name in told))
+
+
+def _named(job: Job) -> str:
+    scale = job.plan.lr_scale
+    return job.plan.label if scale == 1 else f"{job.plan.label} lr x{scale:g}"
 
 
 def _short(method: str) -> str:

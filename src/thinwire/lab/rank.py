@@ -16,6 +16,7 @@ import thinwire
 from thinwire.lab import links
 from thinwire.lab.clocks import Clock
 from thinwire.lab.learner import task_of
+from thinwire.lab.place import Place
 from thinwire.lab.plan import Plan
 from thinwire.lab.record import told_warnings
 from thinwire.lab.straggler import factor_of
@@ -27,7 +28,7 @@ MOST_LETTERS = 2000  # of an error, told in one piece
 
 def main() -> None:
     plans, done_folder = [Plan(**said) for said in json.loads(sys.argv[1])], Path(sys.argv[2])
-    folders = [Path(folder) for folder in sys.argv[3:]]
+    places = [Place(Path(folder), minutes) for folder, minutes in json.loads(sys.argv[3])]
     os.environ.pop(thinwire.Replicator.VARIABLE, None)  # plans say it
     # The ranks meet over the store, which they reach before they enter their namespaces.
     store, rank, size = next(rendezvous("env://"))
@@ -47,11 +48,11 @@ def main() -> None:
         sys.stdout.write(f"{TOLD}{json.dumps(event)}\n")
         sys.stdout.flush()
 
-    train(plans, tell, folders)
+    train(plans, tell, places)
     dist.destroy_process_group()
 
 
-def train(plans: list[Plan], tell: Tell, folders: list[Path]) -> None:
+def train(plans: list[Plan], tell: Tell, places: list[Place]) -> None:
     """Train by each plan in turn, as the rank that this process is; rank 0 tells of the run that came of it."""
     for number, plan in enumerate(plans):
         torch.set_num_threads(plan.threads)
@@ -60,13 +61,13 @@ def train(plans: list[Plan], tell: Tell, folders: list[Path]) -> None:
         tell(steps=task.steps, metric=task.workload.metric)
 
         def clock(rank: int, meter: thinwire.Meter, plan: Plan = plan) -> Clock:
-            return Clock(factor_of(plan.straggler, rank, plan.ranks))
+            return Clock(factor_of(plan.straggler, rank, plan.size))
 
         try:
             with told_warnings() as warned:
-                trainer = Trainer(plan, task, tell, clock, folders[number] if folders else None)
+                trainer = Trainer(plan, task, tell, clock, places[number] if places else Place(), warned)
                 trainer.warm_up()
-                run = trainer.train(warned)
+                run = trainer.train()
         except (thinwire.NonFiniteError, AttachError) as error:  # which all ranks meet alike
             tell(failed=str(error)[:MOST_LETTERS])
         else:

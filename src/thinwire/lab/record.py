@@ -1,11 +1,13 @@
 """What is noted while a run goes on, and the run that comes of it."""
 
+import math
 import sys
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor, nn
@@ -16,28 +18,31 @@ from thinwire.lab.codes import Codes
 from thinwire.lab.layers import Layers
 from thinwire.lab.learner import Learner, Task
 from thinwire.lab.links import Link
+from thinwire.lab.modelled import link_seconds
 from thinwire.lab.phases import Phases, served
 from thinwire.lab.plan import Plan
-from thinwire.lab.runs import CONSENSUS, WORST, Run
+from thinwire.lab.runs import CONSENSUS, WORST, Run, commit, validation_name
 from thinwire.lab.workloads.own import digest
 
 OURS = Path(__file__).parents[1]
-MOST_POINTS = 1000  # of a history; longer runs are told in so many stretches
+MOST_POINTS = 200  # of a history; longer runs are told in so many stretches
 
 
 class Record:
     """One rank's notes, step by step."""
 
-    def __init__(self, plan: Plan, task: Task) -> None:
-        self.plan, self.task = plan, task
+    def __init__(self, plan: Plan, task: Task, warned: list[str]) -> None:
+        self.plan, self.task, self.warned = plan, task, warned
         self.losses: list[Tensor] = []
         self.payload: list[int] = []
         self.link: list[int] = []
         self.seconds: list[float] = []
         self.evaluations: list[dict[str, float]] = []
         self.layers, self.phases, self.codes = Layers(), Phases(), Codes()
-        count = min(plan.evaluations, task.steps)
-        self._due = {round((i + 1) * task.steps / count) for i in range(count)}
+        self.resumed: list[dict[str, Any]] = []  # after which steps the run was interrupted
+        self._took = {"wall": 0.0, "cpu": 0.0}  # seconds until the last checkpoint
+        self._since = time.monotonic(), time.process_time()
+        self._due = {round((i + 1) * task.steps / task.evaluations) for i in range(task.evaluations)}
 
     def step(self, loss: Tensor, meter: thinwire.Meter, seconds: float) -> None:
         self.losses.append(loss)
@@ -57,11 +62,46 @@ class Record:
     def is_last(self) -> bool:
         return len(self.losses) == self.task.steps
 
-    def judge(self, learner: Learner, model: nn.Module | None = None, cores: int | None = None) -> dict[str, float]:
-        """What a model is worth: by default a learner's own, and with all cores."""
+    def state_dict(self) -> dict[str, Any]:
+        """All that was noted so far; a run that goes on from it is told as one."""
+        return {
+            "losses": torch.stack(self.losses) if self.losses else torch.zeros(0),
+            "payload": torch.tensor(self.payload, dtype=torch.int64),
+            "link": torch.tensor(self.link, dtype=torch.int64),
+            "seconds": torch.tensor(self.seconds, dtype=torch.float64),
+            "evaluations": self.evaluations,
+            "resumed": self.resumed,
+            "warned": list(self.warned),
+            "took": self.took(),
+            "parts": [part.state_dict() for part in self._parts],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.losses = list(state["losses"].unbind())
+        self.payload, self.link, self.seconds = (state[name].tolist() for name in ("payload", "link", "seconds"))
+        self.evaluations, self._took = state["evaluations"], state["took"]
+        self.resumed = [*state["resumed"], {"step": len(self.losses), "commit": commit()}]
+        self.warned[:0] = [told for told in state["warned"] if told not in self.warned]
+        for part, saved in zip(self._parts, state["parts"], strict=True):
+            part.load_state_dict(saved)
+
+    @property
+    def _parts(self) -> list[Layers | Phases | Codes]:
+        return [self.layers, self.phases, self.codes]
+
+    def took(self) -> dict[str, float]:
+        """Seconds of this process so far, evaluations and all: by the clock on the wall, and of its processors."""
+        wall, cpu = self._since
+        spent = {"wall": time.monotonic() - wall, "cpu": time.process_time() - cpu}
+        return {name: self._took[name] + spent[name] for name in spent}
+
+    def judge(
+        self, learner: Learner, model: nn.Module | None = None, cores: int | None = None, validate: bool = False
+    ) -> dict[str, float]:
+        """The metrics of a model: by default a learner's own, and with all cores."""
         draws = torch.get_rng_state()  # what it draws does not change what is drawn in training
         torch.set_num_threads(cores or machine.cores())
-        metrics = learner.evaluate(model)
+        metrics = learner.evaluate(model, validate)
         torch.set_num_threads(self.plan.threads)
         torch.set_rng_state(draws)
         return metrics
@@ -99,21 +139,20 @@ class Record:
         groups: dict[str, Any],
         carried: Sequence[int],
         learned: dict[str, Any],
-        warned: list[str],
+        cpu: float,
     ) -> Run:
         """The run: the mean losses over the ranks, the counts of the rank whose link carried most, the longest time.
 
-        And what the links of all ranks carried.
+        And what the links of all ranks carried, and the seconds of all their processors.
         """
-        plan, workload = self.plan, self.task.workload
+        plan, workload, best = self.plan, self.task.workload, self._best()
         parts = {name: meter[f"{name}_seconds"] for name in ("encode", "exchange", "decode")}
         seconds = [*self.seconds[:-1], max(total, self.seconds[-1])]
         if plan.modelled:
             assert plan.link is not None
             link = Link.parse(plan.link)
-            slowest = max(nbytes for rank, nbytes in enumerate(carried) if link.is_limited(rank))
-            busiest = slowest / self.link[-1] if self.link[-1] else 1.0
-            wired = [nbytes * busiest * 8 / min(link.up, link.down) for nbytes in self.link]
+            busiest = max(nbytes for rank, nbytes in enumerate(carried) if link.is_limited(rank))
+            wired = link_seconds(self.link, busiest, min(link.up, link.down))
             seconds = [here + there for here, there in zip(seconds, wired, strict=True)]
             parts["exchange"] = wired[-1]
         parameters = sum(p.numel() for p in workload.model().parameters())
@@ -121,14 +160,16 @@ class Record:
         return Run(
             workload=plan.workload,
             method=method,
-            label=plan.method,
+            label=plan.label,
+            variant=plan.variant,
             ranks=plan.ranks,
             transport=plan.transport,
             link=plan.link,
             modelled=plan.modelled,
             seed=plan.seed,
             steps=self.task.steps,
-            metrics={name: value for name, value in self.evaluations[-1].items() if name != "step"},
+            metrics={name: value for name, value in best.items() if name != "step"},
+            best_step=int(best["step"]),
             metric=workload.metric,
             better=workload.better,
             bytes=counted if wire is None else counted | {"wire": wire},
@@ -136,7 +177,12 @@ class Record:
             seconds={"total": seconds[-1], "compute": compute} | parts,
             history=self._history(losses, seconds),
             evaluations=[
-                {"payload_bytes": self.payload[step - 1], "seconds": seconds[step - 1]} | noted
+                {
+                    "payload_bytes": self.payload[step - 1],
+                    "link_bytes": self.link[step - 1],
+                    "seconds": round(seconds[step - 1], 6),
+                }
+                | noted
                 for noted in self.evaluations
                 for step in [int(noted["step"])]
             ],
@@ -148,16 +194,33 @@ class Record:
             server=served(plan.method, carried),
             learned=learned,
             parameters=parameters,
-            batch=self.task.batch * self.task.trainers,
+            batch=self.task.batch * (plan.ranks - plan.size + self.task.trainers),
+            examples=self.task.batch * self.task.trainers * plan.accumulate,
             budget=plan.budget,
             threads=plan.threads,
             source=digest(plan.workload),
             shards=plan.shards,
             straggler=plan.straggler,
             machine=machine.described(),
+            plan=plan.as_dict(),
             command=plan.command(),
-            warnings=warned,
+            took={"wall": round(self.took()["wall"], 3), "cpu": round(cpu, 3)},
+            resumed=self.resumed,
+            warnings=self.warned,
         )
+
+    def _best(self) -> dict[str, float]:
+        """The evaluation that counts: the best by validation, if there is a validation part, or else the last.
+
+        What is known at the end only (of the worst replica) is told beside it.
+        """
+        workload, last = self.task.workload, self.evaluations[-1]
+        name = validation_name(workload.metric)
+        if name not in last:
+            return last
+        known = [noted for noted in self.evaluations if math.isfinite(noted[name])] or [last]
+        best = (max if workload.better == "higher" else min)(known, key=lambda noted: noted[name])
+        return {name: value for name, value in last.items() if name.startswith(WORST)} | best
 
     def _history(self, losses: Tensor, seconds: list[float]) -> list[dict[str, float]]:
         stretch = -(-len(losses) // MOST_POINTS)
@@ -167,6 +230,7 @@ class Record:
                 "step": end,
                 "loss": round(float(losses[start:end].mean()), 6),
                 "payload_bytes": self.payload[end - 1],
+                "link_bytes": self.link[end - 1],
                 "seconds": round(seconds[end - 1], 6),
             }
             for start, end in zip([0, *ends], ends, strict=False)
@@ -184,20 +248,23 @@ def links_of(rank: int, meter: thinwire.Meter) -> dict[str, Any]:
 
 @contextmanager
 def told_warnings() -> Iterator[list[str]]:
-    """Collect what thinwire warns of; what others warn of is printed, as it would be without this."""
+    """Collect what thinwire warns of, as it does; what others warn of is printed, as it would be without this."""
     told: list[str] = []
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("default")
-            yield told
-    finally:
-        for warning in caught:
-            _tell(warning, told)
 
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if not Path(filename).is_relative_to(OURS):
+            print(f"{filename}:{lineno}: {category.__name__}: {message}", file=sys.stderr)
+        elif str(message) not in told:
+            told.append(str(message))
 
-def _tell(warning: warnings.WarningMessage, told: list[str]) -> None:
-    message = str(warning.message)
-    if not Path(warning.filename).is_relative_to(OURS):
-        print(f"{warning.filename}:{warning.lineno}: {warning.category.__name__}: {message}", file=sys.stderr)
-    elif message not in told:
-        told.append(message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        warnings.showwarning = show
+        yield told

@@ -1,7 +1,7 @@
 """Which examples each rank trains on, and in what order."""
 
 import math
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -66,14 +66,29 @@ def skewed(labels: NDArray[np.int64], ranks: int, alpha: float, generator: np.ra
     return [torch.from_numpy(generator.permutation(np.array(share))) for share in dealt]
 
 
-def batches(shard: Tensor, size: int, generator: Generator) -> Iterator[Tensor]:
-    """Batches of the shard without end: epoch after epoch in a new order, without what does not fill a batch."""
-    if len(shard) < size:
-        raise ValueError(f"a rank has {len(shard)} examples, which is fewer than its batch of {size}")
-    return endless(shard, size, generator)
+class Batches:
+    """Batches of a shard without end: epoch after epoch in a new order, without what does not fill a batch."""
 
+    def __init__(self, shard: Tensor, size: int, generator: Generator) -> None:
+        if len(shard) < size:
+            raise ValueError(f"a rank has {len(shard)} examples, which is fewer than its batch of {size}")
+        self._shard, self._size, self._generator = shard, size, generator
+        self._order, self._used = shard[:0], 0  # of this epoch, and how many of it were given out
 
-def endless(shard: Tensor, size: int, generator: Generator) -> Iterator[Tensor]:
-    while True:
-        order = torch.randperm(len(shard), generator=generator)[: len(shard) // size * size]
-        yield from torch.split(shard[order], size)
+    def __iter__(self) -> "Batches":
+        return self
+
+    def __next__(self) -> Tensor:
+        if self._used == len(self._order):
+            whole = len(self._shard) // self._size * self._size
+            self._order = self._shard[torch.randperm(len(self._shard), generator=self._generator)[:whole]]
+            self._used = 0
+        self._used += self._size
+        return self._order[self._used - self._size : self._used]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"order": self._order, "used": self._used, "generator": self._generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._order, self._used = state["order"], state["used"]
+        self._generator.set_state(state["generator"])

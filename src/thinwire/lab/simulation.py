@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ import thinwire
 from thinwire.lab import machine
 from thinwire.lab.clocks import OwnClock
 from thinwire.lab.learner import Task, task_of
+from thinwire.lab.place import Place
 from thinwire.lab.plan import Plan
 from thinwire.lab.record import told_warnings
 from thinwire.lab.runs import Run
@@ -20,8 +20,8 @@ from thinwire.lab.straggler import factor_of
 from thinwire.lab.training import Trainer
 
 
-def run(plans: list[Plan], hear: Callable[[dict[str, Any]], None], folders: list[Path] | None = None) -> None:
-    """Run plans one after the other; `hear` gets what happens, as from real ranks; captured gradients go to folders."""
+def run(plans: list[Plan], hear: Callable[[dict[str, Any]], None], places: list[Place] | None = None) -> None:
+    """Run plans one after the other, each at its place; `hear` gets what happens, as from real ranks."""
 
     def tell(**event: Any) -> None:
         hear(event)
@@ -31,22 +31,22 @@ def run(plans: list[Plan], hear: Callable[[dict[str, Any]], None], folders: list
         task = task_of(plan)
         tell(steps=task.steps, metric=task.workload.metric)
         try:
-            made = train(plan, task, tell, folders[number] if folders else None)
+            made = train(plan, task, tell, places[number] if places else Place())
         except (thinwire.NonFiniteError, ValueError) as error:
             tell(failed=str(error))
         else:
             tell(done=asdict(made))
 
 
-def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None = None) -> Run:
+def train(plan: Plan, task: Task, tell: Callable[..., None], place: Place = Place()) -> Run:
     """Train all ranks.
 
     Its seconds are those of one rank: what it computes, encodes and decodes, as if it had a core of its own.
     """
-    world = thinwire.World(plan.ranks)
+    world = thinwire.World(plan.size)
 
     def clock(rank: int, meter: thinwire.Meter) -> OwnClock:
-        return OwnClock(meter, lambda: world.talked[rank], factor_of(plan.straggler, rank, plan.ranks))
+        return OwnClock(meter, lambda: world.talked[rank], factor_of(plan.straggler, rank, plan.size))
 
     def loosen(trainer: Trainer) -> None:
         """Ranks need not take turns if their model draws nothing, and they have drawn what they begin with."""
@@ -58,10 +58,10 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], folder: Path | None
 
     def one_rank() -> Run | None:
         torch.set_num_threads(plan.threads)
-        trainer = Trainer(plan, task, tell, clock, folder, after_first=lambda: loosen(trainer))
+        trainer = Trainer(plan, task, tell, clock, place, warned, after_first=lambda: loosen(trainer))
         if trainer.context.rank == 0:
             trainer.warm_up()
-        return trainer.train(warned)
+        return trainer.train()
 
     with _as_planned(plan.threads), told_warnings() as warned:
         made, *_ = world.run(one_rank)

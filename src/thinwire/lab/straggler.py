@@ -44,6 +44,10 @@ class Pace:
         self.slept = 0.0
         self._factor, self._computed = factor, 0.0
 
+    def restart(self, computed: float, slept: float) -> None:
+        """Go on after so many seconds of computing and of sleep."""
+        self._computed, self.slept = computed, slept
+
     def wait(self, computed: float) -> None:
         """Before a step; told how many seconds this rank has computed so far, in steps alone."""
         seconds = (self._factor - 1) * (computed - self._computed)

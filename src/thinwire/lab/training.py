@@ -1,8 +1,8 @@
 """One replica's part of a run, whatever the replicas are: processes, or threads of one."""
 
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from statistics import fmean
 from typing import Any
 
@@ -11,10 +11,12 @@ from torch import nn
 
 import thinwire
 from thinwire.lab import links
+from thinwire.lab.cadence import Cadence
 from thinwire.lab.capture import Capture
 from thinwire.lab.clocks import Clock
 from thinwire.lab.learner import Learner, Task
 from thinwire.lab.phases import grouped
+from thinwire.lab.place import Place
 from thinwire.lab.plan import Plan
 from thinwire.lab.record import Record, links_of
 from thinwire.lab.runs import Run
@@ -30,7 +32,10 @@ class AttachError(ValueError):
 
 
 class Trainer:
-    """Trains a replica by a plan; replica 0 tells how it goes."""
+    """Trains a replica by a plan; replica 0 tells how it goes.
+
+    With a folder for checkpoints, it saves one whenever `interval` seconds have passed, and goes on from what is there.
+    """
 
     def __init__(
         self,
@@ -38,7 +43,8 @@ class Trainer:
         task: Task,
         tell: Tell,
         clock: MakeClock,
-        folder: Path | None,
+        place: Place,
+        warned: list[str],
         after_first: Callable[[], None] = lambda: None,  # step, on all replicas
     ) -> None:
         self.plan, self.task, self.tell = plan, task, tell
@@ -48,16 +54,16 @@ class Trainer:
         self.learner = Learner(plan, task, self.context.rank)
         strategy = thinwire.strategy_of(plan.method)
         self.alike, self.serving = isinstance(strategy, thinwire.DataParallel), thinwire.servers_apart(strategy)
-        self.first = next(r for r in range(plan.ranks) if r not in self.serving)  # whose residuals are told
-        self.record = Record(plan, task)
+        self.first = next(r for r in range(plan.size) if r not in self.serving)  # whose residuals are told
+        self.record = Record(plan, task, warned)
         self.draws = False
-        self.make_clock, self.folder, self.after_first = clock, folder, after_first
+        self.make_clock, self.place, self.after_first = clock, place, after_first
 
     def warm_up(self) -> None:
         """Meet the costs of the first steps, and see whether the model draws random numbers."""
         self.draws = self.learner.warm_up(self.plan.method)
 
-    def train(self, warned: list[str]) -> Run | None:
+    def train(self) -> Run | None:
         """All steps; the run, on replica 0."""
         plan, learner, record, context = self.plan, self.learner, self.record, self.context
         try:
@@ -67,10 +73,9 @@ class Trainer:
             raise AttachError(str(error)) from None
         (handle,) = self.replicator.handles
         replica, told = thinwire.replica_of(learner.model), 0.0
-        capture = Capture(plan, self.task, learner, self.folder)
+        capture = Capture(plan, self.task, learner, self.place.folder)
         context.barrier()
-        aside, wire = Aside(context), links.counters() if links.inside() else None
-        clock = self.make_clock(context.rank, handle.meter)
+        wire, clock = Wire(context), self.make_clock(context.rank, handle.meter)
 
         def weigh() -> None:
             if record.is_due(ahead=1):
@@ -80,6 +85,17 @@ class Trainer:
 
         agreed_in_step = self.alike and model is learner.model  # and not in backward, as under DDP
         learner.adjust(weigh if agreed_in_step else None)
+
+        @contextmanager
+        def aside() -> Iterator[None]:
+            """What is no part of training: it takes no time and no bytes, and all ranks begin and end it together."""
+            context.barrier()  # the clock goes on until the last rank has made the step
+            clock.stop()
+            wire.pause()
+            yield
+            context.barrier()
+            wire.go_on()
+            clock.go_on()
 
         def step_fn(context: thinwire.Context, step: int) -> None:
             nonlocal told
@@ -95,11 +111,8 @@ class Trainer:
             record.phases.note(step, handle.factored())
             record.codes.note(step, handle.learning(), [handle.meter.said], replica.parameters)
             if record.is_due():
-                context.barrier()  # the clock goes on until the last rank has made the step
-                clock.stop()
-                self._evaluate(handle, aside, step)
-                context.barrier()
-                clock.go_on()
+                with aside():
+                    self._evaluate(handle, step)
             if context.rank == 0 and (time.monotonic() - told > TELL_EVERY or step == self.task.steps):
                 told = time.monotonic()
                 self.tell(
@@ -107,25 +120,47 @@ class Trainer:
                     loss=None if learner.serves else float(loss),
                     payload_bytes=handle.meter.payload_bytes,
                     seconds=clock.read(),
+                    wall=record.took()["wall"],
                 )
 
-        clock.go_on()
-        for _ in self.replicator.iterate(step_fn, lambda _: range(1, self.task.steps + 1)):
-            if self.replicator.step == 1:
-                clock.stop()
-                self.after_first()
-                clock.go_on()
-        compute = clock.computed()
-        carried = aside.carried(wire) if wire else None
-        meter = handle.meter.as_dict(prefix="") | ({"exchange_seconds": 0.0} if clock.own else {})
-        counted = {"meter": meter, "said": handle.meter.said, "wire": carried}
-        mine = counted | {"links": links_of(context.rank, handle.meter), "compute": compute}
-        mine |= {"total": record.seconds[-1], "coded": record.codes.payload}
-        return self._told(handle, mine, clock.own, warned)
+        def begin(context: thinwire.Context) -> range:
+            """The run begins here, or goes on: what was saved has been loaded by now."""
+            capture.begin()
+            if record.losses and context.rank == 0:
+                self.tell(resumed=len(record.losses))
+            clock.go_on()
+            wire.go_on()
+            return range(1, self.task.steps + 1)
 
-    def _evaluate(self, handle: thinwire.Handle, aside: "Aside", step: int) -> None:
+        self.replicator.keep(
+            schedule=learner.schedule, learner=learner, record=record, clock=clock, wire=wire, capture=capture
+        )
+        cadence = Cadence(self.place.interval, context)
+        steps = self.replicator.iterate(step_fn, begin, checkpoint=self.place.checkpoints, keep=1)
+        first = True
+        for _ in steps:
+            try:
+                if first:
+                    with aside():
+                        self.after_first()
+                    first = False
+                if record.is_last:
+                    break
+                if cadence.looks(self.replicator.step):
+                    with aside():
+                        if cadence.is_due(self.replicator.step):
+                            self.replicator.save()
+            except BaseException as error:
+                steps.throw(error)  # to where the other replicas are told of it
+        clock.stop()
+        meter = handle.meter.as_dict(prefix="") | ({"exchange_seconds": 0.0} if clock.own else {})
+        counted = {"meter": meter, "said": handle.meter.said, "wire": wire.carried()}
+        mine = counted | {"links": links_of(context.rank, handle.meter), "compute": clock.computed()}
+        mine |= {"total": record.seconds[-1], "coded": record.codes.payload, "cpu": record.took()["cpu"]}
+        return self._told(handle, mine, clock.own)
+
+    def _evaluate(self, handle: thinwire.Handle, step: int) -> None:
         learner, record, context = self.learner, self.record, self.context
-        aside.begin()
         # Where replicas are alike, each is the model, with statistics of its own.
         mean = None if self.alike and not self.serving else handle.average()
         each = [] if self.alike else self._each()
@@ -133,11 +168,10 @@ class Trainer:
         layers = handle.layers() if context.rank == self.first else {}
         if self.first:
             layers = {name: thinwire.Layer(*told) for name, told in context.gather_notes(layers)[self.first].items()}
-        aside.end()
         record.count_again(handle.meter)
         if context.rank == 0:
             record.layers.note(layers)
-            metric, metrics = learner.workload.metric, record.judge(learner, mean)
+            metric, metrics = learner.workload.metric, record.judge(learner, mean, validate=True)
             judged = {name: record.judge(learner, other)[metric] for name, other in others.items()}
             apart = None if self.alike else handle.meter.consensus
             self.tell(step=step, **record.note(metrics, apart, each, judged))
@@ -149,7 +183,7 @@ class Trainer:
         judged = self.record.judge(self.learner, cores=self.plan.threads)[self.learner.workload.metric]
         return [float(value) for value in self.context.gather_notes(judged)]
 
-    def _told(self, handle: thinwire.Handle, mine: dict[str, Any], own: bool, warned: list[str]) -> Run | None:
+    def _told(self, handle: thinwire.Handle, mine: dict[str, Any], own: bool) -> Run | None:
         record, groups, method = self.record, handle.groups, handle.method
         everyone = self.context.gather_notes(mine)
         losses = self.context.all_sum(torch.stack(record.losses).double())
@@ -172,7 +206,8 @@ class Trainer:
             groups=grouped(groups, [{int(r): n for r, n in one["links"]["sent"].items()} for one in everyone]),
             carried=[one["meter"]["link_bytes"] for one in everyone],
             learned=record.codes.told(fmean(one["coded"] for one in trainers)),
-            warned=warned,
+            # Ranks of one process all count the whole of it.
+            cpu=mine["cpu"] if own else sum(one["cpu"] for one in everyone),
         )
 
 
@@ -184,22 +219,29 @@ def _others(handle: thinwire.Handle, method: str) -> dict[str, nn.Module]:
     return {"centre": handle.centre()} if isinstance(strategy, thinwire.Elastic) else {}
 
 
-class Aside:
-    """What goes over a link beside training."""
+class Wire:
+    """What the network interface of this rank has carried for training, in each direction; None without one."""
 
     def __init__(self, context: thinwire.Context) -> None:
-        self.bytes, self._context = [0, 0], context
+        self._context, self._bytes = context, [0, 0]
+        self._since = links.counters() if links.inside() else None
 
-    def begin(self) -> None:
-        self._before = links.counters() if links.inside() else None
+    def pause(self) -> None:
+        if self._since is not None:
+            counted = zip(self._bytes, self._since, links.counters(), strict=True)
+            self._bytes = [so_far + after - before for so_far, before, after in counted]
 
-    def end(self) -> None:
-        if self._before is not None:
-            self._context.barrier()
-            now = links.counters()
-            self.bytes = [b + after - before for b, before, after in zip(self.bytes, self._before, now, strict=True)]
+    def go_on(self) -> None:
+        if self._since is not None:
+            self._since = links.counters()
 
-    def carried(self, since: tuple[int, int]) -> int:
-        """In the busier direction, as in the meter."""
-        counted = zip(since, links.counters(), self.bytes, strict=True)
-        return max(after - before - beside for before, after, beside in counted)
+    def carried(self) -> int | None:
+        """In the busier direction, as in the meter; while it is paused."""
+        return None if self._since is None else max(self._bytes)
+
+    def state_dict(self) -> dict[str, list[int]]:
+        """While it is paused."""
+        return {"bytes": self._bytes}
+
+    def load_state_dict(self, state: dict[str, list[int]]) -> None:
+        self._bytes = state["bytes"]

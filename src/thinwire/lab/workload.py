@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 EVALUATION_BATCH = 250
+HELD_BACK = 0  # the seed that validation examples are drawn with
 
 
 class Split(Protocol):
@@ -27,25 +28,52 @@ class Split(Protocol):
         """The inputs and targets of these examples; augmented if there is a generator to draw from."""
 
 
+class Part:
+    """Some examples of a split."""
+
+    def __init__(self, whole: Split, chosen: Tensor) -> None:
+        self._whole, self._chosen = whole, chosen
+
+    @property
+    def labels(self) -> Tensor | None:
+        return None if self._whole.labels is None else self._whole.labels[self._chosen]
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    def batch(self, chosen: Tensor, generator: Generator | None) -> tuple[Tensor, Tensor]:
+        return self._whole.batch(self._chosen[chosen], generator)
+
+
 class Budget(NamedTuple):
     """How much of a task to do."""
 
     epochs: float
     training: int | None = None  # examples to use; None: all
     test: int | None = None
+    validation: int | None = None  # examples that are held back from training; the best model is chosen by them
+    evaluations: int = 10  # over the run
+    warmup: float = 0.0  # share of the steps over which the learning rate rises linearly, on top of the schedule
 
 
 class Workload(ABC):
     """A task to train, the same for every method and any number of ranks."""
 
     batch: int  # examples a step, over all ranks
-    budgets: Mapping[str, Budget]  # "small" takes minutes on two cores, "full" is the paper's
+    # "small" takes minutes on two cores, "plateau" reaches the end of learning in an hour, "full" is the paper's.
+    budgets: Mapping[str, Budget]
     metric: str = "test_accuracy"  # what methods are compared by: one of those that `evaluate` gives
     better: str = "higher"  # or "lower"
 
     @abstractmethod
     def load(self, folder: Path | None) -> tuple[Split, Split]:
         """The training and the test data, from the folder that the user keeps data sets in."""
+
+    def hold_back(self, training: Split, count: int, folder: Path | None) -> tuple[Split, Split]:
+        """What is left to train on, and `count` examples for validation: the same ones in every run."""
+        order = torch.randperm(len(training), generator=torch.Generator().manual_seed(HELD_BACK))
+        held = order[:count].sort().values
+        return Part(training, order[count:].sort().values), Part(training, held)
 
     @abstractmethod
     def model(self) -> nn.Module:

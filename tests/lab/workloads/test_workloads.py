@@ -18,9 +18,11 @@ PARAMETERS = {
     "digits-cnn": 85_258,
     "mnist-cnn": 431_080,  # Caffe's LeNet
     "cifar10-cnn": 89_578,  # Caffe's "CIFAR-10 full"
+    "cifar10-resnet9": 412_954,
     "cifar10-resnet20": 269_722,
     "cifar10-resnet18": 11_173_962,
     "cifar10-vgg16": 14_728_266,
+    "cifar10-vgg16-narrow": 924_186,
     "shakespeare-lstm": 1_086_017,
     "shakespeare-gpt": 804_096,  # 0.80 million, nanoGPT prints
     "camvid-pspnet": 1_387_798,
@@ -82,6 +84,7 @@ def test_a_step_after_another_makes_the_loss_of_a_batch_smaller(name):
     torch.manual_seed(0)
     model = task.model().train()
     optimizer = task.optimizer(model)
+    schedule = task.schedule(optimizer, 100)  # some rates are too high for a first step
     inputs, targets = data(name).batch(torch.arange(4), None)
     losses = []
     for _ in range(6):
@@ -91,6 +94,7 @@ def test_a_step_after_another_makes_the_loss_of_a_batch_smaller(name):
         assert all(p.grad is not None for p in model.parameters()), "DistributedDataParallel waits for every gradient"
         task.adjust(model)
         optimizer.step()
+        schedule.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < losses[0]
 
@@ -136,13 +140,24 @@ def test_a_batch_can_be_divided_among_the_usual_numbers_of_ranks(name):
     assert all(named(name).batch % ranks == 0 for ranks in (1, 2, 4, 8))
 
 
+TOO_LARGE = {"cifar10-resnet20", "cifar10-resnet18", "cifar10-vgg16"}  # for a plateau within an hour
+
+
 @every_task
-def test_there_is_a_small_and_a_full_budget(name):
+def test_there_are_budgets_for_minutes_for_an_hour_and_for_the_length_of_papers(name):
     budgets = named(name).budgets
-    assert set(budgets) == {"small", "full"}
+    assert set(budgets) == {"small", "full"} | (set() if name in TOO_LARGE else {"plateau"})
     assert budgets["full"].training is None
     assert budgets["full"].test is None
     assert budgets["small"].epochs < budgets["full"].epochs
+
+
+@pytest.mark.parametrize("name", [name for name in PARAMETERS if name not in TOO_LARGE])
+def test_the_plateau_holds_examples_back_for_validation_and_tests_on_all_others(name):
+    plateau = named(name).budgets["plateau"]
+    assert plateau.validation
+    assert (plateau.training, plateau.test) == (None, None)
+    assert named(name).budgets["small"].epochs < plateau.epochs < named(name).budgets["full"].epochs
 
 
 @every_task

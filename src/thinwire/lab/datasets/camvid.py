@@ -42,7 +42,8 @@ class Scenes:
             mirrored = torch.randint(2, (len(chosen), 1, 1), generator=generator, dtype=torch.bool)
             photos = torch.where(mirrored[:, None], photos.flip(3), photos)
             classes = torch.where(mirrored, classes.flip(2), classes)
-        return photos.float().sub_(self.mean).mul_(self.scale).contiguous(), classes
+        photos = photos.float().sub_(self.mean).mul_(self.scale)
+        return photos.contiguous(memory_format=torch.channels_last), classes
 
 
 def load(folder: Path | None) -> tuple[Scenes, Scenes]:

@@ -11,12 +11,17 @@ class Text:
 
     labels: Tensor | None = None
 
-    def __init__(self, numbers: Array, window: int) -> None:
-        self.numbers = torch.tensor(numbers, dtype=torch.int64)
+    def __init__(self, numbers: Array | Tensor, window: int) -> None:
+        self.numbers = torch.as_tensor(numbers, dtype=torch.int64)
         self.window = window
 
     def __len__(self) -> int:
         return (len(self.numbers) - 1) // self.window
+
+    def cut(self, windows: int) -> tuple["Text", "Text"]:
+        """The text before its last windows, and these."""
+        at = len(self.numbers) - 1 - windows * self.window
+        return Text(self.numbers[: at + 1], self.window), Text(self.numbers[at:], self.window)
 
     def batch(self, chosen: Tensor, generator: Generator | None) -> tuple[Tensor, Tensor]:
         starts = chosen * self.window

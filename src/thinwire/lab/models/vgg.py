@@ -12,17 +12,20 @@ VGG16 = (
 )
 
 
-def vgg16() -> nn.Module:
-    """Build a VGG-16 whose thirteen convolutions feed one linear classifier of ten classes."""
+def vgg16(width: int = 64) -> nn.Module:
+    """Build a VGG-16 whose thirteen convolutions feed one linear classifier of ten classes.
+
+    The first convolution has `width` channels; all others keep their proportions to it.
+    """
     layers: list[nn.Module] = []
     channels = 3
     for row in VGG16:
-        for width in row:
+        for outputs in (full * width // VGG16[0][0] for full in row):
             # Batch norm cancels this bias, so its gradient is rounding noise; VGG has it all the same.
-            conv = nn.Conv2d(channels, width, kernel_size=3, padding=1, bias=True)
+            conv = nn.Conv2d(channels, outputs, kernel_size=3, padding=1, bias=True)
             nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
-            layers += [conv, nn.BatchNorm2d(width), nn.ReLU()]
-            channels = width
+            layers += [conv, nn.BatchNorm2d(outputs), nn.ReLU()]
+            channels = outputs
         layers.append(nn.MaxPool2d(2))
     # Five poolings leave one pixel of a 32x32 image, so the channels are the features.
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels, 10))

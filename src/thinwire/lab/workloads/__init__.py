@@ -9,9 +9,11 @@ from thinwire.lab.workload import Workload
 from thinwire.lab.workloads import listing, own
 from thinwire.lab.workloads.camvid_pspnet import CamvidPSPNet
 from thinwire.lab.workloads.cifar10_cnn import Cifar10CNN
+from thinwire.lab.workloads.cifar10_resnet9 import Cifar10ResNet9
 from thinwire.lab.workloads.cifar10_resnet18 import Cifar10ResNet18
 from thinwire.lab.workloads.cifar10_resnet20 import Cifar10ResNet20
 from thinwire.lab.workloads.cifar10_vgg16 import Cifar10VGG16
+from thinwire.lab.workloads.cifar10_vgg16_narrow import Cifar10NarrowVGG16
 from thinwire.lab.workloads.digits_cnn import DigitsCNN
 from thinwire.lab.workloads.mnist_cnn import MnistCNN
 from thinwire.lab.workloads.shakespeare_gpt import ShakespeareGPT
@@ -23,9 +25,11 @@ WORKLOADS: dict[str, Workload] = {
     "digits-cnn": DigitsCNN(),
     "mnist-cnn": MnistCNN(),
     "cifar10-cnn": Cifar10CNN(),
+    "cifar10-resnet9": Cifar10ResNet9(),
     "cifar10-resnet20": Cifar10ResNet20(),
     "cifar10-resnet18": Cifar10ResNet18(),
     "cifar10-vgg16": Cifar10VGG16(),
+    "cifar10-vgg16-narrow": Cifar10NarrowVGG16(),
     "shakespeare-lstm": ShakespeareLSTM(),
     "shakespeare-gpt": ShakespeareGPT(),
     "camvid-pspnet": CamvidPSPNet(),

@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from thinwire.lab.datasets import camvid
 from thinwire.lab.datasets.camvid import CLASSES, IGNORED, Scenes
-from thinwire.lab.workload import Budget, Split, Workload
+from thinwire.lab.workload import Budget, Part, Split, Workload
 from thinwire.lab.workloads.schedules import poly
 
 AUXILIARY = 0.4  # the weight of its loss
@@ -91,11 +91,19 @@ class CamvidPSPNet(Workload):
     """A network that gives each pixel of a road scene a class."""
 
     batch = 16
-    budgets: Mapping[str, Budget] = {"small": Budget(epochs=10, test=64), "full": Budget(epochs=200)}
+    budgets: Mapping[str, Budget] = {
+        "small": Budget(epochs=10, test=64),
+        "plateau": Budget(epochs=60, validation=101, warmup=0.05, evaluations=12),
+        "full": Budget(epochs=200),
+    }
     metric = "test_mean_iou"
 
     def load(self, folder: Path | None) -> tuple[Scenes, Scenes]:
         return camvid.load(folder)
+
+    def hold_back(self, training: Split, count: int, folder: Path | None) -> tuple[Split, Split]:
+        """CamVid has a validation part of its own, of 101 scenes."""
+        return training, Part(camvid.part(folder, "val"), torch.arange(count))
 
     def model(self) -> nn.Module:
         return PSPNet()

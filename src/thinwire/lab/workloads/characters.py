@@ -29,6 +29,11 @@ class CharacterModel(Workload):
     def load(self, folder: Path | None) -> tuple[Text, Text]:
         return shakespeare.load(folder, self.window)
 
+    def hold_back(self, training: Split, count: int, folder: Path | None) -> tuple[Split, Split]:
+        """The end of the text: windows in its midst would be seen in part from both sides."""
+        assert isinstance(training, Text)
+        return training.cut(count)
+
     def loss(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
 

@@ -21,7 +21,11 @@ class Cifar10CNN(Workload):
     """Three convolutions of 5 x 5 and a dense layer, no batch norm."""
 
     batch = 128
-    budgets: Mapping[str, Budget] = {"small": Budget(epochs=5, test=2000), "full": Budget(epochs=140)}
+    budgets: Mapping[str, Budget] = {
+        "small": Budget(epochs=5, test=2000),
+        "plateau": Budget(epochs=24, validation=5000, warmup=0.05, evaluations=8),
+        "full": Budget(epochs=140),
+    }
 
     def load(self, folder: Path | None) -> tuple[Images, Images]:
         return cifar10.load(folder)

@@ -17,7 +17,11 @@ class DigitsCNN(Workload):
     """Two convolutions and two dense layers."""
 
     batch = 128
-    budgets: Mapping[str, Budget] = {"small": Budget(epochs=16), "full": Budget(epochs=60)}
+    budgets: Mapping[str, Budget] = {
+        "small": Budget(epochs=16),
+        "plateau": Budget(epochs=30, validation=150, warmup=0.05),
+        "full": Budget(epochs=60),
+    }
 
     def load(self, folder: Path | None) -> tuple[Images, Images]:
         return digits.load()

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from rich.table import Table
 
+from thinwire.lab.plan import BUDGETS
+from thinwire.lab.report.units import metric_name
 from thinwire.lab.workload import Workload
 
 
@@ -31,12 +33,11 @@ def parameters(task: Workload) -> int:
 
 def table(tasks: Mapping[str, Workload]) -> Table:
     """The same, to be read by people."""
-    shown = Table("name", "what it is", "parameters", "batch", "epochs: small", "full", "compared by")
-    shown.columns[0].no_wrap = True
-    for column in shown.columns[2:6]:
-        column.justify = "right"
+    shown = Table("task", "parameters", "batch", *BUDGETS, title="epochs by budget; - where there is none")
+    for column in shown.columns[1:]:
+        column.justify, column.no_wrap = "right", True
     for name, task in described(tasks).items():
-        small, full = (f"{task['budgets'][budget]['epochs']:g}" for budget in ("small", "full"))
-        numbers = f"{task['parameters']:,}", str(task["batch"]), small, full
-        shown.add_row(f"[bold]{name}", task["about"], *numbers, task["metric"])
+        epochs = (f"{task['budgets'][b]['epochs']:g}" if b in task["budgets"] else "-" for b in BUDGETS)
+        about = f"[bold]{name}[/], {metric_name(task['metric']).removeprefix('test ')}\n[dim]{task['about']}[/]"
+        shown.add_row(about, f"{task['parameters']:,}", str(task["batch"]), *epochs)
     return shown

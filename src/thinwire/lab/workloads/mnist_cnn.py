@@ -19,7 +19,11 @@ class MnistCNN(Workload):
     """Two convolutions of 5 x 5 and two dense layers; nearly all parameters are in one matrix."""
 
     batch = 128
-    budgets: Mapping[str, Budget] = {"small": Budget(epochs=4), "full": Budget(epochs=100)}
+    budgets: Mapping[str, Budget] = {
+        "small": Budget(epochs=4),
+        "plateau": Budget(epochs=12, validation=5000, warmup=0.05, evaluations=12),
+        "full": Budget(epochs=100),
+    }
 
     def load(self, folder: Path | None) -> tuple[Images, Images]:
         return mnist.load(folder)

@@ -25,6 +25,12 @@ def cosine(optimizer: Optimizer, steps: int, warmup: float = 0.0, end: float = 0
     return LambdaLR(optimizer, share)
 
 
+def one_cycle(optimizer: Optimizer, steps: int, peak: float = 0.25) -> LambdaLR:
+    """Rise linearly to the full rate at the part `peak` of the training, then fall linearly to zero."""
+    rise = max(1.0, peak * steps)
+    return LambdaLR(optimizer, lambda step: max(0.0, min((step + 1) / rise, (steps - step) / max(1.0, steps - rise))))
+
+
 def poly(optimizer: Optimizer, steps: int, power: float = 0.9) -> LambdaLR:
     """Fall to zero as a power of what is left of the training."""
     return LambdaLR(optimizer, lambda step: max(0.0, 1 - step / steps) ** power)

@@ -71,7 +71,11 @@ class ShakespeareGPT(CharacterModel):
 
     window = WINDOW
     batch = 32
-    budgets: Mapping[str, Budget] = {"small": Budget(epochs=3, test=400), "full": Budget(epochs=20)}
+    budgets: Mapping[str, Budget] = {
+        "small": Budget(epochs=3, test=400),
+        "plateau": Budget(epochs=16, validation=800, evaluations=16),
+        "full": Budget(epochs=20),
+    }
 
     def model(self) -> nn.Module:
         return GPT()

@@ -39,7 +39,11 @@ class ShakespeareLSTM(CharacterModel):
 
     window = 64
     batch = 64
-    budgets: Mapping[str, Budget] = {"small": Budget(epochs=3, test=400), "full": Budget(epochs=45)}
+    budgets: Mapping[str, Budget] = {
+        "small": Budget(epochs=3, test=400),
+        "plateau": Budget(epochs=16, validation=800, warmup=0.05, evaluations=16),
+        "full": Budget(epochs=45),
+    }
 
     def model(self) -> nn.Module:
         return Characters()

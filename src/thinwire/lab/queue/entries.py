@@ -1,0 +1,202 @@
+"""A queue file: tables of plans, and the runs that they stand for."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import thinwire
+from thinwire.lab import workloads
+from thinwire.lab.comparison import Job
+from thinwire.lab.learner import check_budget
+from thinwire.lab.making import check_validated
+from thinwire.lab.place import MINUTES, check_minutes
+from thinwire.lab.plan import PlanError, read_file
+from thinwire.lab.runs import FILE, Run
+from thinwire.lab.study import Cell, cells_of
+
+SETTINGS = ("out", "checkpoint_minutes", "defaults", "plans")  # of a queue file
+OWN = ("name", "tags", "priority", "quiet_machine")  # of a table of plans, beside those of a comparison
+WORK = ".queue"  # the folder below `out` for what is not finished
+FAILED = "failed.txt"  # in a run's folder: why it did not come to its end
+
+
+@dataclass(frozen=True)
+class Item:
+    """A run of a queue: its job, done in a folder of its own, and the one file that is left of it."""
+
+    job: Job
+    file: Path
+    entry: "Entry"
+
+    @property
+    def name(self) -> str:
+        scale = self.job.plan.lr_scale
+        return f"{self.entry.name}: {self.job.name}" + ("" if scale == 1 else f", lr x{scale:g}")
+
+    @property
+    def needs_quiet(self) -> bool:
+        """Whether what it measures is true on a quiet machine only: the time that a real link takes."""
+        plan = self.job.plan
+        return self.entry.quiet_machine or (plan.link is not None and not plan.modelled)
+
+    def finished(self) -> Run | None:
+        """The run, if it came to its end by the same plan."""
+        return self.job.finished_at(self.file)
+
+    def failure(self) -> str | None:
+        """Why it failed, if it did."""
+        path = self.job.folder / FAILED
+        return path.read_text().strip() if path.exists() else None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A table of a queue file: cells of runs that are compared."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    tags: tuple[str, ...]
+    priority: float  # higher goes first
+    quiet_machine: bool
+
+
+@dataclass(frozen=True)
+class Queue:
+    """All that a queue file asks for."""
+
+    out: Path
+    entries: tuple[Entry, ...]
+
+    @property
+    def work(self) -> Path:
+        return self.out / WORK
+
+    def tagged(self, tags: list[str]) -> "Queue":
+        """What has one of these tags; ValueError for one that nothing has."""
+        known = {tag for entry in self.entries for tag in entry.tags}
+        for tag in tags:
+            if tag not in known:
+                there = f"there are {', '.join(sorted(known))}" if known else "it has no tags"
+                raise ValueError(f"nothing in the queue has the tag {tag!r}: {there}")
+        return replace(self, entries=tuple(e for e in self.entries if not tags or set(tags) & set(e.tags)))
+
+    def items(self) -> list[Item]:
+        """All runs that are known by now, in their order; how the others are made depends on what comes of these."""
+        found = [item for entry in self.entries for item in self._of(entry)]
+        unique: dict[Path, Item] = {}
+        for item in found:
+            unique.setdefault(item.file, item)
+        return sorted(unique.values(), key=lambda item: -item.entry.priority)
+
+    def unknown(self) -> int:
+        """How many runs there will be beside those that are known: seeds that wait for their learning rate."""
+        known = len(self.items())
+        files = {self._file(job) for entry in self.entries for cell in entry.cells for job in cell.tuning}
+        waiting = sum(cell.count - len(cell.tuning) for entry in self.entries for cell in entry.cells)
+        return max(0, len(files) + waiting - known)
+
+    def _of(self, entry: Entry) -> Iterator[Item]:
+        ready = [item for cell in entry.cells for item in self._of_cell(entry, cell)]
+        order = sorted({item.job.plan.seed for item in ready})
+        # Seed by seed: a comparison of all methods is worth more than many seeds of one.
+        yield from sorted(ready, key=lambda item: order.index(item.job.plan.seed))
+
+    def _of_cell(self, entry: Entry, cell: Cell) -> list[Item]:
+        tuning = {job: self._item(entry, job) for job in cell.tuning}
+        runs = {job: run for job, item in tuning.items() if (run := item.finished())} if len(tuning) > 1 else {}
+        failed = {job: why for job, item in tuning.items() if (why := item.failure())}
+        return [self._item(entry, job) for job in cell.ready(runs, failed)]
+
+    def _item(self, entry: Entry, job: Job) -> Item:
+        return Item(job, self._file(job), entry)
+
+    def _file(self, job: Job) -> Path:
+        path = self.out / job.folder.relative_to(self.work)
+        return path.with_name(f"{path.name}.{FILE}")
+
+    def check(self) -> None:
+        """Raise PlanError if two plans would go to one file."""
+        seen: dict[Path, Item] = {}
+        for item in (self._item(e, job) for e in self.entries for cell in e.cells for job in _all_of(cell)):
+            other = seen.setdefault(item.file, item)
+            if other.job.plan != item.job.plan:
+                raise PlanError(
+                    f"two plans go to {item.file}: {other.job.plan.command()} and {item.job.plan.command()}; "
+                    "give one of their tables another name"
+                )
+
+
+def _all_of(cell: Cell) -> Iterator[Job]:
+    yield from cell.tuning
+    for jobs in cell.seeds.values():
+        yield from jobs
+
+
+def read(path: Path) -> Queue:
+    """The queue in a file; all that can be known to be wrong with it is found here."""
+    told = read_file(path)
+    _check_known("a queue file", told, SETTINGS)
+    out = Path(_text("out", told.get("out", f"runs/{path.stem}")))
+    minutes = told.get("checkpoint_minutes", MINUTES)
+    check_minutes(minutes)
+    defaults, tables = told.get("defaults", {}), told.get("plans")
+    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+        raise PlanError(f"{path} has no plans: a queue file has a table [[plans]] for each comparison")
+    if not isinstance(defaults, dict):
+        raise PlanError(f"defaults is a table, [defaults], not {defaults!r}")
+    entries = []
+    for number, table in enumerate(tables, start=1):
+        try:
+            entries.append(_entry(dict(defaults) | table, out / WORK, minutes))
+        except ValueError as error:
+            raise PlanError(f"{path}, plans number {number}: {error}") from None
+    queue = Queue(out, tuple(entries))
+    queue.check()
+    return queue
+
+
+def _entry(said: dict[str, Any], work: Path, minutes: float) -> Entry:
+    own = {name: said.pop(name) for name in OWN if name in said}
+    if "method" in said and "methods" not in said:
+        said["methods"] = [said.pop("method")]
+    workload = _text("workload", said.get("workload", ""))
+    name = _text("name", own.get("name", Path(workload.rpartition(":")[2]).name or "plans"))
+    if not name or Path(name).name != name or name.startswith("."):
+        raise PlanError(f"a name becomes a folder: letters, digits, - and _, not {name!r}")
+    tags, priority = own.get("tags", []), own.get("priority", 0)
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise PlanError(f"tags takes a list of texts, not {tags!r}")
+    if isinstance(priority, bool) or not isinstance(priority, int | float):
+        raise PlanError(f"priority takes a number, higher goes first, not {priority!r}")
+    quiet = own.get("quiet_machine", False)
+    if not isinstance(quiet, bool):
+        raise PlanError(f"quiet_machine is true or false, not {quiet!r}")
+    cells = cells_of(said, work / name, minutes)
+    for cell in cells:
+        _check_names(cell)
+    return Entry(name, tuple(cells), tuple(tags), float(priority), quiet)
+
+
+def _check_names(cell: Cell) -> None:
+    """Raise ValueError for a task, budget or method that does not exist, long before its turn comes."""
+    plan = cell.tuning[0].plan
+    check_budget(plan, workloads.named(plan.workload))
+    thinwire.strategy_of(plan.method)
+    if len(cell.tuning) > 1:
+        check_validated(cell.tuning)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise PlanError(f"{name} takes a text, not {value!r}")
+    return value
+
+
+def _check_known(what: str, told: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for name in told:
+        if name not in known:
+            nearest = get_close_matches(name, known, n=1)
+            hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+            raise PlanError(f"{what} has no setting {name!r}{hint}; it has {', '.join(known)}")

@@ -1,0 +1,233 @@
+"""How far a queue is, and how long the rest will take by what was measured so far."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rich.console import Group
+from rich.markup import escape
+
+from thinwire.lab.comparison import PROGRESS
+from thinwire.lab.plan import Plan
+from thinwire.lab.queue.entries import Item, Queue
+from thinwire.lab.queue.runner import is_running
+from thinwire.lab.report.summary import Figure
+from thinwire.lab.report.units import metric_text
+from thinwire.lab.runs import Run
+from thinwire.lab.tables import plain_table
+
+DONE, RUNNING, BEGUN, LEFT, QUIET, FAILED = "done", "running", "begun", "left", "needs a quiet machine", "failed"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an unfinished run is."""
+
+    step: int
+    steps: int
+    wall: float  # seconds
+    at: float  # when this was noted, in seconds since the epoch
+
+    @property
+    def share(self) -> float:
+        return self.step / self.steps
+
+    @property
+    def whole(self) -> float:
+        """Seconds that the whole run takes at this pace."""
+        return self.wall / self.share
+
+
+@dataclass(frozen=True)
+class Line:
+    """One run of the queue."""
+
+    item: Item
+    state: str
+    run: Run | None = None
+    progress: Progress | None = None
+    why: str | None = None  # it failed
+    seconds: float | None = None  # left for it, as far as is known
+
+
+@dataclass(frozen=True)
+class Status:
+    """A queue at one moment."""
+
+    name: str
+    lines: tuple[Line, ...]
+    unknown: int  # runs whose learning rate is not chosen yet
+    at_work: bool
+
+    def count(self, *states: str) -> int:
+        return sum(line.state in states for line in self.lines)
+
+    @property
+    def left(self) -> list[Line]:
+        """Runs that a queue makes without being asked for more."""
+        return [line for line in self.lines if line.state in (RUNNING, BEGUN, LEFT)]
+
+    @property
+    def seconds(self) -> float:
+        """That the rest takes, of those runs whose time can be estimated."""
+        return sum(line.seconds or 0.0 for line in self.left)
+
+    @property
+    def unmeasured(self) -> int:
+        """Runs that nothing is known of yet."""
+        return sum(line.seconds is None for line in self.left) + self.unknown
+
+    def summary(self) -> str:
+        total = len(self.lines) + self.unknown
+        told = [f"{self.count(DONE)} of {total} runs done"]
+        for state, words in ((RUNNING, "running"), (FAILED, "failed"), (QUIET, "waiting for --quiet-machine")):
+            if self.count(state):
+                told.append(f"{self.count(state)} {words}")
+        told.append(f"{self.count(BEGUN, LEFT) + self.unknown} left")
+        if self.left:
+            more = f" and {self.unmeasured} runs not measured yet" if self.unmeasured else ""
+            told.append(f"about {clock(self.seconds)}{more} to go" if self.seconds else "no run measured yet")
+        return f"{self.name}: {', '.join(told)}" + ("" if self.at_work else "; no queue is at work")
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "queue": self.name,
+            "at_work": self.at_work,
+            "seconds_left": round(self.seconds),
+            "unmeasured": self.unmeasured,
+            "runs": [
+                {
+                    "name": line.item.name,
+                    "file": str(line.item.file),
+                    "state": line.state,
+                    "share": line.progress.share if line.progress else float(line.state == DONE),
+                    "seconds_left": None if line.seconds is None else round(line.seconds),
+                    "why": line.why,
+                    "metrics": line.run.metrics if line.run else None,
+                }
+                for line in self.lines
+            ],
+        }
+
+    def shown(self) -> Group:
+        """A table with a row for each comparison and method, and what failed below it."""
+        table = plain_table()
+        for name in ("plans", "method", "done", "test metric", "min / run", "left", ""):
+            table.add_column(name, justify="left" if name in ("plans", "method", "") else "right", overflow="fold")
+        before = None
+        for (plans, method), lines in self._rows().items():
+            if before not in (None, plans):
+                table.add_section()
+            table.add_row("" if plans == before else escape(plans), escape(method), *_cells(lines))
+            before = plans
+        failed = [f"[red]failed[/] {escape(line.item.name)}: {escape(line.why or '')}" for line in self._failed()]
+        return Group(escape(self.summary()), table, *failed)
+
+    def _failed(self) -> Iterator[Line]:
+        return (line for line in self.lines if line.state == FAILED)
+
+    def _rows(self) -> dict[tuple[str, str], list[Line]]:
+        rows: dict[tuple[str, str], list[Line]] = defaultdict(list)
+        for line in self.lines:
+            plan = line.item.job.plan
+            link = f" over {plan.link}" if plan.link else ""
+            scaled = "" if plan.lr_scale == 1 else f", lr x{plan.lr_scale:g}"
+            rows[f"{line.item.entry.name}{link}", plan.label + scaled].append(line)
+        return rows
+
+
+def status(queue: Queue, name: str) -> Status:
+    """Look at what is there of a queue; nothing is changed."""
+    at_work = is_running(queue)
+    lines = [_line(item) for item in queue.items()]
+    if at_work:  # the one that was heard of last is the one that runs
+        begun = [line for line in lines if line.state == BEGUN and line.progress]
+        newest = max(begun, key=lambda line: line.progress.at if line.progress else 0.0, default=None)
+        lines = [replace(line, state=RUNNING) if line is newest else line for line in lines]
+    estimate = Estimate(lines)
+    return Status(name, tuple(replace(line, seconds=estimate.left(line)) for line in lines), queue.unknown(), at_work)
+
+
+def _line(item: Item) -> Line:
+    run, why = item.finished(), item.failure()
+    if run is not None:
+        return Line(item, DONE, run=run)
+    if why is not None:
+        return Line(item, FAILED, why=why)
+    progress = _progress(item.job.folder / PROGRESS)
+    if progress is not None:
+        return Line(item, BEGUN, progress=progress)
+    return Line(item, QUIET if item.needs_quiet else LEFT)
+
+
+def _progress(path: Path) -> Progress | None:
+    try:
+        return Progress(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):  # not there yet, or of a version that told other things
+        return None
+
+
+class Estimate:
+    """Seconds that runs take, by those that were made: of the same method if there are any, else of the same task."""
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        self._measured: dict[Plan, list[float]] = defaultdict(list)
+        for line in lines:
+            whole = line.run.took.get("wall") if line.run else line.progress.whole if line.progress else None
+            if whole:
+                for key in _keys(line.item.job.plan):
+                    self._measured[key].append(whole)
+
+    def left(self, line: Line) -> float | None:
+        if line.run is not None:
+            return 0.0
+        if line.progress is not None:
+            return line.progress.whole * (1 - line.progress.share)
+        known = (self._measured[key] for key in _keys(line.item.job.plan) if key in self._measured)
+        return next((fmean(seconds) for seconds in known), None)
+
+
+def _keys(plan: Plan) -> tuple[Plan, Plan]:
+    """What tells how long a run takes, from the best guess to the widest."""
+    same = replace(plan, seed=0, lr_scale=1.0)
+    return same, replace(same, method="dense", alone=False, accumulate=1)
+
+
+def _cells(lines: list[Line]) -> list[str]:
+    runs = [line.run for line in lines if line.run]
+    minutes = [run.took["wall"] / 60 for run in runs if run.took]
+    seconds = [line.seconds for line in lines if line.state in (RUNNING, BEGUN, LEFT)]
+    left = [value for value in seconds if value is not None]
+    return [
+        f"{len(runs)}/{len(lines)}",
+        _metric(runs),
+        f"{fmean(minutes):.1f}" if minutes else "",
+        "" if not seconds else clock(sum(left)) if left else "?",
+        "; ".join(_notes(lines)),
+    ]
+
+
+def _metric(runs: list[Run]) -> str:
+    if not runs:
+        return ""
+    figure = Figure(tuple(run.metrics[run.metric] for run in runs))
+    return metric_text(runs[0].metric, figure.mean, figure.spread)
+
+
+def _notes(lines: list[Line]) -> Iterator[str]:
+    for line in lines:
+        if line.progress is not None:
+            yield f"seed {line.item.job.plan.seed} {line.state}, {line.progress.share:.0%}"
+    for state in (FAILED, QUIET):
+        if count := sum(line.state == state for line in lines):
+            yield f"{count} {state}"
+
+
+def clock(seconds: float) -> str:
+    """A time that people plan by."""
+    minutes = max(1, round(seconds / 60))
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"

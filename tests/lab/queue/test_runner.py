@@ -1,0 +1,152 @@
+"""A queue of real runs, each in a process of its own: finished once, resumed, failed, paused, killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.lab.queue.samples import written
+from tests.lab.tasks import called
+from tests.lab.test_resuming import told
+from thinwire.lab import queue, report
+from thinwire.lab.comparison import PROGRESS, Failed
+from thinwire.lab.place import CHECKPOINTS
+from thinwire.lab.runs import MOST_BYTES, Run
+
+SLOW = f"""
+[[plans]]
+name = "slow"
+workload = "{called("Slow")}"
+methods = ["topk"]
+steps = 120
+"""
+MOMENT = 120.0  # seconds to wait for something at most
+
+
+def waited(for_what: Callable[[], object]) -> object:
+    until = time.monotonic() + MOMENT
+    while time.monotonic() < until:
+        if found := for_what():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it did not happen")
+
+
+def begun(path: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "thinwire", "queue", str(path)], start_new_session=True)
+
+
+def step_of(path: Path) -> int:
+    (folder,) = (item.job.folder for item in queue.read(path).items())
+    line = queue.status(queue.read(path), "").lines[0]
+    return line.progress.step if (folder / PROGRESS).exists() and line.progress else 0
+
+
+def text_of(path: Path) -> str:
+    console = Console(width=200, no_color=True)
+    with console.capture() as capture:
+        console.print(queue.status(queue.read(path), "queue.toml").shown())
+    return capture.get()
+
+
+def test_a_queue_goes_on_after_a_failed_run_and_keeps_what_is_finished(tmp_path):
+    path = written(
+        tmp_path,
+        f"""
+        [[plans]]
+        methods = ["dense"]
+        tags = ["good"]
+        [[plans]]
+        name = "bad"
+        workload = "{called("Diverges")}"
+        methods = ["dense"]
+        priority = 1
+        [[plans]]
+        name = "tuned"
+        methods = ["topk"]
+        tune = [1, 3]
+        seeds = 2
+        [[plans]]
+        name = "linked"
+        methods = ["dense"]
+        links = ["10mbit"]
+        transport = "processes"
+        """,
+    )
+    before = text_of(path)
+    assert "0 of 6 runs done, 1 waiting for --quiet-machine, 5 left, no run measured yet; no queue is at work" in before
+    said: list[str] = []
+    with pytest.raises(Failed, match=r"--retry tries them again\):\nbad: dense, seed 1: .*(NaN|not finite)"):
+        queue.run(queue.read(path), said.append)
+    assert said[0] == "bad: dense, seed 1 ..."
+    assert said[-1] == "4 of 6 runs are finished; 1 wait for a quiet machine (--quiet-machine)"
+
+    out = tmp_path / "out"
+    made = sorted(file.relative_to(out) for file in out.rglob("*.run.json"))
+    chosen = {run.plan["lr_scale"] for run in report.read(out) if run.seed == 2}
+    assert len(made) == 4
+    assert len(chosen) == 1, "the other seed has the learning rate that was chosen"
+    assert all((out / file).stat().st_size <= MOST_BYTES for file in made)
+    assert Run.load(out / "Tiny" / "dense" / "seed-1.run.json").tags == ["good"]
+    assert report.write(out).exists()
+    after = text_of(path)
+    assert "4 of 6 runs done, 1 failed, 1 waiting for --quiet-machine, 0 left" in after
+    assert "failed bad: dense, seed 1:" in after
+
+    contents = {file: (out / file).read_bytes() for file in made}
+    said.clear()
+    with pytest.raises(Failed):
+        queue.run(queue.read(path), said.append)
+    assert len(said) == 1, "nothing was run again"
+    assert {file: (out / file).read_bytes() for file in made} == contents
+    with pytest.raises(Failed):
+        queue.run(queue.read(path), said.append, retry=True)
+    assert said[1] == "bad: dense, seed 1 ..."
+
+
+def test_a_queue_that_is_killed_takes_its_run_with_it_and_goes_on_to_the_same_bits(tmp_path):
+    (tmp_path / "whole").mkdir()
+    whole, path = written(tmp_path / "whole", SLOW), written(tmp_path, SLOW)
+    with begun(path) as first:
+        (item,) = queue.read(path).items()
+        waited(lambda: list((item.job.folder / CHECKPOINTS).glob("rank-1-*.pt")) and step_of(path) > 5)
+        shown = text_of(path)
+        with pytest.raises(ValueError, match=rf"is being worked on by another queue \(process {first.pid}\)"):
+            queue.run(queue.read(path), lambda text: None)
+        first.kill()
+    assert "1 running" in shown
+    assert "min to go" in shown
+    waited(lambda: not queue.status(queue.read(path), "").at_work)
+    assert "seed 1 begun" in text_of(path)
+    with begun(path) as again, begun(whole) as other:
+        assert (again.wait(), other.wait()) == (0, 0)
+    run, unbroken = (
+        Run.load(folder / "out" / "slow" / "topk" / "seed-1.run.json") for folder in (tmp_path, whole.parent)
+    )
+    assert len(run.resumed) == 1
+    assert told(run) == told(unbroken)
+    assert not item.job.folder.exists(), "what was saved on the way is not needed any more"
+
+
+def test_a_signal_pauses_a_queue_and_another_continues_it(tmp_path):
+    path, since = written(tmp_path, SLOW), time.monotonic()
+    with begun(path) as process:
+        waited(lambda: step_of(path) > 5)
+        os.kill(process.pid, signal.SIGTSTP)
+        waited(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+        time.sleep(0.3)  # for what was under way
+        (checkpoints,) = ((item.job.folder / CHECKPOINTS) for item in queue.read(path).items())
+        before = sorted(checkpoints.iterdir())
+        time.sleep(1.0)
+        assert sorted(checkpoints.iterdir()) == before, "the run stands still"
+        os.kill(process.pid, signal.SIGCONT)
+        assert process.wait() == 0
+    run = Run.load(tmp_path / "out" / "slow" / "topk" / "seed-1.run.json")
+    assert run.resumed == [], "it went on in the same process"
+    assert run.took["wall"] < time.monotonic() - since - 1.3, "the pause is not counted"
