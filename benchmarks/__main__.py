@@ -22,6 +22,7 @@ from benchmarks import (
     quantise,
     replicator,
     selection,
+    training,
 )
 from tests.compiled_loops import keep_by_digest
 
@@ -29,7 +30,7 @@ MEASURED = {
     module.__name__.removeprefix("benchmarks."): module
     for module in (
         *(power_sgd, selection, ada_comp, quantise, indices, coders, fuzz, first_use),
-        *(hook, links, codes, replicator),
+        *(hook, links, codes, replicator, training),
     )
 }
 

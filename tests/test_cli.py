@@ -162,7 +162,7 @@ sys.exit(main({arguments("topk")!r}))
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ran.returncode == 2
     assert ran.stderr.startswith("thinwire: ")
-    assert "File too large; runs that were finished are kept" in ran.stderr
+    assert "File too large; finished runs are kept" in ran.stderr
     assert "Traceback" not in ran.stderr
     assert not list((tmp_path / "topk").glob("run.json*"))
     assert json.loads((tmp_path / "fp16" / "run.json").read_text())["label"] == "fp16"

@@ -53,7 +53,7 @@ def test_nothing_is_left_when_the_parent_ends(tmp_path, how):
     assert eventually(lambda: not marked(mark)), "with its last process, a namespace without a name is gone"
     if how == signal.SIGINT:
         assert parent.returncode == 130
-        assert said == "thinwire: interrupted; runs that were finished are kept\n"
+        assert said == "thinwire: interrupted; finished runs are kept, the same command resumes the rest\n"
         return
     # After a kill, the next run works, and leaves nothing either.
     again = subprocess.run(command(tmp_path / "second", 2), capture_output=True, text=True, env=environment)

@@ -25,9 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except OSError as error:  # such as a full disk
         where = f"{error.filename}: " if error.filename else ""
-        print(f"thinwire: {where}{error.strerror or error}; runs that were finished are kept", file=sys.stderr)
+        print(f"thinwire: {where}{error.strerror or error}; finished runs are kept", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("thinwire: interrupted; runs that were finished are kept", file=sys.stderr)
+        print("thinwire: interrupted; finished runs are kept, the same command resumes the rest", file=sys.stderr)
         return 130
     return 0

@@ -21,7 +21,9 @@ def test_the_table_has_every_task():
             told += f" of {small['training']:,} images"
         assert f"| {task['parameters']:,} |" in rows[name]
         assert f"| {task['batch']} |" in rows[name]
-        assert f"| {told} | {full['epochs']} epochs |" in rows[name]
+        plateau = task["budgets"].get("plateau")
+        whole = f"{plateau['epochs']} epochs" if plateau else "-"
+        assert f"| {told} | {whole} | {full['epochs']} epochs |" in rows[name]
         assert rows[name].endswith(
             f"| {task['metric'].removeprefix('test_').replace('_', ' ').replace('iou', 'IoU')} |"
         )

@@ -19,6 +19,6 @@ def test_people_see_the_same():
     with console.capture() as capture:
         console.print(shown())
     for name, task in listed().items():
-        (line,) = (line for line in capture.get().splitlines() if name in line)
+        (line,) = (line for line in capture.get().splitlines() if f"{name}," in line)
         assert f"{task['parameters']:,}" in line
         assert task["metric"].removeprefix("test_").replace("_", " ") in line

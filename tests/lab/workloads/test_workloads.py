@@ -18,7 +18,7 @@ PARAMETERS = {
     "digits-cnn": 85_258,
     "mnist-cnn": 431_080,  # Caffe's LeNet
     "cifar10-cnn": 89_578,  # Caffe's "CIFAR-10 full"
-    "cifar10-resnet9": 412_954,
+    "cifar10-resnet9": 927_000,
     "cifar10-resnet20": 269_722,
     "cifar10-resnet18": 11_173_962,
     "cifar10-vgg16": 14_728_266,

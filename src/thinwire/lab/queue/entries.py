@@ -84,11 +84,13 @@ class Queue:
 
     def items(self) -> list[Item]:
         """All runs that are known by now, in their order; how the others are made depends on what comes of these."""
-        found = [item for entry in self.entries for item in self._of(entry)]
-        unique: dict[Path, Item] = {}
-        for item in found:
-            unique.setdefault(item.file, item)
-        return sorted(unique.values(), key=lambda item: -item.entry.priority)
+        unique: dict[Path, tuple[int, Item]] = {}
+        for entry in self.entries:
+            for numbered in self._of(entry):
+                unique.setdefault(numbered[1].file, numbered)
+        # Seed by seed: a comparison of all is worth more than many seeds of one.
+        ordered = sorted(unique.values(), key=lambda numbered: (-numbered[1].entry.priority, numbered[0]))
+        return [item for _, item in ordered]
 
     def unknown(self) -> int:
         """How many runs there will be beside those that are known: seeds that wait for their learning rate."""
@@ -97,11 +99,11 @@ class Queue:
         waiting = sum(cell.count - len(cell.tuning) for entry in self.entries for cell in entry.cells)
         return max(0, len(files) + waiting - known)
 
-    def _of(self, entry: Entry) -> Iterator[Item]:
+    def _of(self, entry: Entry) -> Iterator[tuple[int, Item]]:
+        """The runs of a table that are known by now, each with the number of its seed."""
         ready = [item for cell in entry.cells for item in self._of_cell(entry, cell)]
         order = sorted({item.job.plan.seed for item in ready})
-        # Seed by seed: a comparison of all methods is worth more than many seeds of one.
-        yield from sorted(ready, key=lambda item: order.index(item.job.plan.seed))
+        yield from ((order.index(item.job.plan.seed), item) for item in ready)
 
     def _of_cell(self, entry: Entry, cell: Cell) -> list[Item]:
         tuning = {job: self._item(entry, job) for job in cell.tuning}

@@ -109,7 +109,7 @@ class CamvidPSPNet(Workload):
         return PSPNet()
 
     def optimizer(self, model: nn.Module) -> Optimizer:
-        return SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+        return SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4, fused=True)
 
     def schedule(self, optimizer: Optimizer, steps: int) -> LRScheduler:
         return poly(optimizer, steps, power=0.9)

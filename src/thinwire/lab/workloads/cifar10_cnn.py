@@ -46,7 +46,7 @@ class Cifar10CNN(Workload):
         )
 
     def optimizer(self, model: nn.Module) -> Optimizer:
-        return SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=5e-4)
+        return SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=5e-4, fused=True)
 
     def schedule(self, optimizer: Optimizer, steps: int) -> LRScheduler:
         return stepped(optimizer, steps, at=(0.6, 0.85))

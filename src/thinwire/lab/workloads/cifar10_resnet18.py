@@ -37,7 +37,7 @@ class Cifar10ResNet18(Workload):
             {"params": [p for p in model.parameters() if p not in normed], "weight_decay": 1e-4},
             {"params": [p for p in model.parameters() if p in normed], "weight_decay": 0.0},
         ]
-        return SGD(groups, lr=0.02, momentum=0.9)
+        return SGD(groups, lr=0.02, momentum=0.9, fused=True)
 
     def schedule(self, optimizer: Optimizer, steps: int) -> LRScheduler:
         return stepped(optimizer, steps, at=(150 / 300, 250 / 300))

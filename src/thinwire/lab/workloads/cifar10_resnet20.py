@@ -32,7 +32,7 @@ class Cifar10ResNet20(Workload):
         return resnet20()
 
     def optimizer(self, model: nn.Module) -> Optimizer:
-        return SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+        return SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4, fused=True)
 
     def schedule(self, optimizer: Optimizer, steps: int) -> LRScheduler:
         return stepped(optimizer, steps, at=(0.5, 0.75))

@@ -31,7 +31,7 @@ class Cifar10VGG16(Workload):
         return vgg16()
 
     def optimizer(self, model: nn.Module) -> Optimizer:
-        return SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+        return SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, fused=True)
 
     def schedule(self, optimizer: Optimizer, steps: int) -> LRScheduler:
         return stepped(optimizer, steps, at=(0.8,))

@@ -42,7 +42,7 @@ class DigitsCNN(Workload):
         )
 
     def optimizer(self, model: nn.Module) -> Optimizer:
-        return SGD(model.parameters(), lr=0.05, momentum=0.9)
+        return SGD(model.parameters(), lr=0.05, momentum=0.9, fused=True)
 
     def schedule(self, optimizer: Optimizer, steps: int) -> LRScheduler:
         return cosine(optimizer, steps)

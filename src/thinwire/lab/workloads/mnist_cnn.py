@@ -41,7 +41,7 @@ class MnistCNN(Workload):
         )
 
     def optimizer(self, model: nn.Module) -> Optimizer:
-        return SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
+        return SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4, fused=True)
 
     def schedule(self, optimizer: Optimizer, steps: int) -> LRScheduler:
         # Caffe's "inv" policy.

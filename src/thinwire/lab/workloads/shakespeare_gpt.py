@@ -85,7 +85,7 @@ class ShakespeareGPT(CharacterModel):
             {"params": [p for p in model.parameters() if p.dim() == 2], "weight_decay": 0.1},
             {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0},
         ]
-        return AdamW(groups, lr=1e-3, betas=(0.9, 0.99))
+        return AdamW(groups, lr=1e-3, betas=(0.9, 0.99), fused=True)
 
     def schedule(self, optimizer: Optimizer, steps: int) -> LRScheduler:
         return cosine(optimizer, steps, warmup=0.05, end=0.1)

@@ -49,7 +49,7 @@ class ShakespeareLSTM(CharacterModel):
         return Characters()
 
     def optimizer(self, model: nn.Module) -> Optimizer:
-        return Adam(model.parameters(), lr=2e-3)
+        return Adam(model.parameters(), lr=2e-3, fused=True)
 
     def schedule(self, optimizer: Optimizer, steps: int) -> LRScheduler:
         return cosine(optimizer, steps)

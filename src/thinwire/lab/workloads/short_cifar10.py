@@ -29,7 +29,7 @@ class ShortCifar10(Workload):
         return cifar10.load(folder)
 
     def optimizer(self, model: nn.Module) -> Optimizer:
-        return SGD(model.parameters(), lr=self.lr, momentum=0.9, weight_decay=5e-4, nesterov=True)
+        return SGD(model.parameters(), lr=self.lr, momentum=0.9, weight_decay=5e-4, nesterov=True, fused=True)
 
     def schedule(self, optimizer: Optimizer, steps: int) -> LRScheduler:
         return one_cycle(optimizer, steps)
