@@ -22,6 +22,8 @@ from thinwire.lab.runs import FILE, Run
 NICE = 19  # added to a run's niceness, unless it needs a quiet machine
 LOCK = "lock"
 GRACE = 15.0  # seconds for a run to end in when asked to
+LOOK_EVERY = 0.1  # seconds
+PRINTED = "printed.txt"  # in a run's folder: what it printed
 PR_SET_PDEATHSIG = 1
 Tell = Callable[[str], None]
 
@@ -76,7 +78,7 @@ def _make(item: Item, child: "Child", lock: IO[str]) -> str:
 
 def _last_words(folder: Path, code: int) -> str:
     """What a run that failed printed last, or how it was ended."""
-    printed = (folder / "printed.txt").read_text(errors="replace").strip() if (folder / "printed.txt").exists() else ""
+    printed = (folder / PRINTED).read_text(errors="replace").strip() if (folder / PRINTED).exists() else ""
     if code < 0:
         return f"it was killed by {signal.Signals(-code).name}"
     last = printed.splitlines()[-1] if printed else f"it ended with exit code {code}"
@@ -87,88 +89,82 @@ class Child:
     """The run that is being made: a process of its own, which can be paused."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._item: Item | None = None
-        self._again = False  # it was ended to pause it, and goes on from its checkpoint
-        self._stopped_at: float | None = None
+        self.pause_asked = False
         self.paused = 0.0  # seconds that it stood still in memory
 
     def run(self, item: Item, lock: IO[str]) -> int:
         """Train by the job's plan; returns the exit code."""
-        folder = item.job.folder
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "run.toml").write_text(item.job.plan.to_toml())
-        minutes = f"{item.job.minutes:g}"
-        command = [sys.executable, "-m", "thinwire", "train", "--file", str(folder / "run.toml"), "--out", str(folder)]
-        self._item, self._again, self.paused = item, True, 0.0
-        code = 0
-        while self._again:
-            self._again = False
-            with (folder / "printed.txt").open("wb") as printed:
-                # Whoever holds the lock's file holds the lock: a run that outlives its queue keeps others away.
-                self._process = subprocess.Popen(
-                    [*command, "--quiet", "--checkpoint-minutes", minutes],
-                    stdout=printed,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    pass_fds=[lock.fileno()],
-                    preexec_fn=_with_parent(0 if item.needs_quiet else NICE),
-                )
+        self.paused = 0.0
+        code = None
+        while code is None:  # it was ended to pause it, and goes on from its checkpoint
+            process = _started(item, lock)
             try:
-                code = self._process.wait()
+                code = self._waited_for(process, item)
             except BaseException:
-                self.end()
+                _end(process)
                 raise
         return code
 
-    def end(self) -> None:
-        """End it, if it has not ended; what it saved stays."""
-        process = self._process
-        if process is None or process.poll() is not None:
-            return
-        os.killpg(process.pid, signal.SIGCONT)
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    def _waited_for(self, process: subprocess.Popen[bytes], item: Item) -> int | None:
+        """The exit code of a run that ended by itself; None if it was ended for a pause."""
+        while process.poll() is None:
+            if not self.pause_asked:
+                time.sleep(LOOK_EVERY)
+                continue
+            self.pause_asked = False
+            if item.job.plan.transport == "processes":  # these look at the clock on the wall
+                _end(process)
+                os.kill(os.getpid(), signal.SIGSTOP)  # until SIGCONT
+                return None
+            since = time.monotonic()
+            os.killpg(process.pid, signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            os.killpg(process.pid, signal.SIGCONT)
+            self.paused += time.monotonic() - since
+        return process.returncode
 
-    def pause(self) -> None:
-        """Let it stand still. Real ranks look at the clock on the wall, so they are ended, and go on later."""
-        if self._process is None or self._process.poll() is not None or self._item is None:
-            return
-        if self._item.job.plan.transport == "processes":
-            self._again = True
-            self.end()
-        else:
-            self._stopped_at = time.monotonic()
-            os.killpg(self._process.pid, signal.SIGSTOP)
 
-    def go_on(self) -> None:
-        if self._stopped_at is not None:
-            self.paused, self._stopped_at = self.paused + time.monotonic() - self._stopped_at, None
-        if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGCONT)
+def _started(item: Item, lock: IO[str]) -> subprocess.Popen[bytes]:
+    folder = item.job.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    plan = folder / "run.toml"
+    plan.write_text(item.job.plan.to_toml())
+    command = [sys.executable, "-m", "thinwire", "train", "--file", str(plan), "--out", str(folder), "--quiet"]
+    with (folder / PRINTED).open("wb") as printed:
+        # Whoever holds the lock's file holds the lock: a run that outlives its queue keeps others away.
+        return subprocess.Popen(
+            [*command, "--checkpoint-minutes", f"{item.job.minutes:g}"],
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=[lock.fileno()],
+            preexec_fn=_with_parent(0 if item.needs_quiet else NICE),
+        )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a run, if it has not ended; what it saved stays."""
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 @contextmanager
 def _pausing(child: Child) -> Iterator[None]:
-    """SIGTSTP pauses the queue and its run, SIGCONT lets both go on; SIGTERM ends them as Ctrl-C does."""
+    """SIGTSTP pauses the queue and its run until SIGCONT; SIGTERM ends them as Ctrl-C does."""
 
     def pause(number: int, frame: FrameType | None) -> None:
-        child.pause()
-        os.kill(os.getpid(), signal.SIGSTOP)  # until SIGCONT
+        child.pause_asked = True
 
     def end(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    handlers = {
-        signal.SIGTSTP: pause,
-        signal.SIGCONT: lambda number, frame: child.go_on(),
-        signal.SIGTERM: end,
-    }
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    before = {number: signal.signal(number, do) for number, do in ((signal.SIGTSTP, pause), (signal.SIGTERM, end))}
     try:
         yield
     finally:
