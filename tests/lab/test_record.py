@@ -7,7 +7,8 @@ import thinwire
 from tests.lab.tasks import called
 from thinwire.lab.learner import Learner, task_of
 from thinwire.lab.plan import Plan
-from thinwire.lab.record import MOST_POINTS, Record, told_warnings
+from thinwire.lab.record import MOST_POINTS, Record
+from thinwire.lab.warned import told_warnings
 
 
 def recorded(steps, link_bytes=1000, method="dense", others=(), **settings):

@@ -18,9 +18,9 @@ from thinwire.lab.clocks import Clock
 from thinwire.lab.learner import task_of
 from thinwire.lab.place import Place
 from thinwire.lab.plan import Plan
-from thinwire.lab.record import told_warnings
 from thinwire.lab.straggler import factor_of
 from thinwire.lab.training import AttachError, Tell, Trainer
+from thinwire.lab.warned import told_warnings
 
 TOLD = "thinwire-event "  # on standard output, before what is meant for the parent
 MOST_LETTERS = 2000  # of an error, told in one piece

@@ -1,13 +1,9 @@
 """What is noted while a run goes on, and the run that comes of it."""
 
 import math
-import sys
 import time
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, TextIO
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +20,6 @@ from thinwire.lab.plan import Plan
 from thinwire.lab.runs import CONSENSUS, WORST, Run, commit, validation_name
 from thinwire.lab.workloads.own import digest
 
-OURS = Path(__file__).parents[1]
 MOST_POINTS = 200  # of a history; longer runs are told in so many stretches
 
 
@@ -244,27 +239,3 @@ def links_of(rank: int, meter: thinwire.Meter) -> dict[str, Any]:
         way: {str(other): nbytes for other, nbytes in sorted(counted.items()) if nbytes}
         for way, counted in ways.items()
     }
-
-
-@contextmanager
-def told_warnings() -> Iterator[list[str]]:
-    """Collect what thinwire warns of, as it does; what others warn of is printed, as it would be without this."""
-    told: list[str] = []
-
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
-        if not Path(filename).is_relative_to(OURS):
-            print(f"{filename}:{lineno}: {category.__name__}: {message}", file=sys.stderr)
-        elif str(message) not in told:
-            told.append(str(message))
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        warnings.showwarning = show
-        yield told

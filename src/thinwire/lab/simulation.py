@@ -14,10 +14,10 @@ from thinwire.lab.clocks import OwnClock
 from thinwire.lab.learner import Task, task_of
 from thinwire.lab.place import Place
 from thinwire.lab.plan import Plan
-from thinwire.lab.record import told_warnings
 from thinwire.lab.runs import Run
 from thinwire.lab.straggler import factor_of
 from thinwire.lab.training import Trainer
+from thinwire.lab.warned import told_warnings
 
 
 def run(plans: list[Plan], hear: Callable[[dict[str, Any]], None], places: list[Place] | None = None) -> None:

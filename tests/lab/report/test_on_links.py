@@ -136,3 +136,20 @@ def test_a_bad_link_is_answered_with_a_clear_message_and_no_page(tmp_path, capsy
     assert main(["report", str(tmp_path), "--link", link]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / report.PAGE).exists()
+
+
+def test_step_times_that_were_measured_over_the_link_are_used_before_a_model():
+    whole = unlinked(transport="simulated")
+    short = a_run("dense", link="100mbit", transport="processes", steps=10)
+    short.seconds = {"total": 5.0, "compute": 1.0, "encode": 0.5, "exchange": 3.0, "decode": 0.5}
+    run, kept = report.on_links([whole, short], [FAST])
+    assert kept == short
+    assert (run.link, run.modelled, run.transport) == ("100mbit", False, "simulated")
+    assert run.seconds == pytest.approx({part: 10 * seconds for part, seconds in short.seconds.items()})
+    assert run.evaluations[-1]["seconds"] == pytest.approx(0.5 * STEPS)
+    assert "measured over this link" in run.warnings[-1]
+    assert "no time is counted" not in printed([run])
+    assert "nothing was exchanged" not in page_of(sections([run]))
+    for other in ({"batch": 64}, {"ranks": 2}, {"link": "10mbit"}, {"modelled": True}, {"method": "TopK(0.5)"}):
+        unlike = a_run("dense", **({"link": "100mbit", "transport": "processes", "steps": 10} | other))
+        assert report.on_links([whole, unlike], [FAST])[0].modelled, other

@@ -108,6 +108,7 @@ class Status:
                     "seconds_left": None if line.seconds is None else round(line.seconds),
                     "why": line.why,
                     "metrics": line.run.metrics if line.run else None,
+                    "took": line.run.took if line.run else None,
                 }
                 for line in self.lines
             ],
@@ -116,8 +117,13 @@ class Status:
     def shown(self) -> Group:
         """A table with a row for each comparison and method, and what failed below it."""
         table = plain_table()
-        for name in ("plans", "method", "done", "test metric", "min / run", "left", ""):
-            table.add_column(name, justify="left" if name in ("plans", "method", "") else "right", overflow="fold")
+        for name in ("plans", "method", "done", "metric", "min", "left", ""):
+            table.add_column(
+                name,
+                justify="left" if name in ("plans", "method", "") else "right",
+                overflow="fold",
+                no_wrap=name not in ("method", ""),
+            )
         before = None
         for (plans, method), lines in self._rows().items():
             if before not in (None, plans):
@@ -125,7 +131,8 @@ class Status:
             table.add_row("" if plans == before else escape(plans), escape(method), *_cells(lines))
             before = plans
         failed = [f"[red]failed[/] {escape(line.item.name)}: {escape(line.why or '')}" for line in self._failed()]
-        return Group(escape(self.summary()), table, *failed)
+        told = "[dim]metric: of the test set, mean ± spread over seeds; min: minutes of a run, with evaluations[/]"
+        return Group(escape(self.summary()), table, told, *failed)
 
     def _failed(self) -> Iterator[Line]:
         return (line for line in self.lines if line.state == FAILED)
@@ -221,7 +228,7 @@ def _metric(runs: list[Run]) -> str:
 def _notes(lines: list[Line]) -> Iterator[str]:
     for line in lines:
         if line.progress is not None:
-            yield f"seed {line.item.job.plan.seed} {line.state}, {line.progress.share:.0%}"
+            yield f"{line.state}, {line.progress.share:.0%} of seed {line.item.job.plan.seed}"
     for state in (FAILED, QUIET):
         if count := sum(line.state == state for line in lines):
             yield f"{count} {state}"

@@ -51,7 +51,7 @@ def notes(section: Section) -> list[str]:
         told.append(
             "<b>modelled</b>: the time on the link was computed from the bytes and the link's speed, not measured."
         )
-    elif run.transport == "simulated":
+    elif run.transport == "simulated" and run.link is None:
         told.append(
             "<b>simulated</b>: all ranks in one process. Times are what one rank computes, encodes and decodes; "
             "nothing was exchanged, so no time is counted for it."

@@ -1,12 +1,14 @@
-"""What runs without a link would take on one: their bytes over its rate, beside the seconds that were measured."""
+"""What runs without a link would take on one: by step times measured over it, or modelled from bytes and rate."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from thinwire.lab.links import Link
 from thinwire.lab.modelled import link_seconds
 from thinwire.lab.runs import Run
 
+MEASURED = "time: its steps times the step time of a shorter run that was measured over this link"
 GUESSED = "has no link bytes by step: its modelled time follows its payload from step to step"
 
 
@@ -24,11 +26,42 @@ def on_links(runs: Iterable[Run], links: Sequence[Link]) -> list[Run]:
     if all(run.link is not None for run in runs):
         raise ValueError("all runs have a link of their own: a time can be modelled only for runs without one")
     with_link = [run for run in runs if run.link is not None]
-    modelled = [_on(run, link) for link in dict.fromkeys(links) for run in runs if run.link is None]
-    return modelled + with_link
+    timed = [_on(run, link, with_link) for link in dict.fromkeys(links) for run in runs if run.link is None]
+    return timed + with_link
 
 
-def _on(run: Run, link: Link) -> Run:
+def _on(run: Run, link: Link, others: Sequence[Run]) -> Run:
+    measured = [
+        other
+        for other in others
+        if other.link == str(link) and not other.modelled and _what_takes_time(other) == _what_takes_time(run)
+    ]
+    return _paced(run, link, measured) if measured else _modelled(run, link)
+
+
+def _what_takes_time(run: Run) -> tuple[object, ...]:
+    """Runs that share this differ in how many steps they make, not in what a step takes."""
+    return run.workload, run.method, run.variant, run.ranks, run.batch, run.examples or run.batch, run.threads
+
+
+def _paced(run: Run, link: Link, measured: Sequence[Run]) -> Run:
+    """The run, with every step as long as in those that were measured."""
+    per_step = {part: fmean(other.seconds[part] / other.steps for other in measured) for part in run.seconds}
+
+    def later(points: list[dict[str, float]]) -> list[dict[str, float]]:
+        return [point | {"seconds": round(point["step"] * per_step["total"], 6)} for point in points]
+
+    return replace(
+        run,
+        link=str(link),
+        seconds={part: seconds * run.steps for part, seconds in per_step.items()},
+        history=later(run.history),
+        evaluations=later(run.evaluations),
+        warnings=[*run.warnings, MEASURED],
+    )
+
+
+def _modelled(run: Run, link: Link) -> Run:
     noted = [*run.history, *run.evaluations]
     counts = all("link_bytes" in point for point in noted)
     carried: dict[float, float] = {point["step"]: _bytes(run, point) for point in noted}

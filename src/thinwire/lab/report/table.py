@@ -76,7 +76,7 @@ def _short_notes(section: Section) -> list[str]:
         notes.append(f"Target: {target_text(section)}.")
     if section.modelled:
         notes.append("Modelled: the time on the link was computed from the bytes, not measured.")
-    elif section.first.transport == "simulated":
+    elif section.first.transport == "simulated" and section.first.link is None:
         notes.append("Simulated: in one process, so no time is counted for the exchange.")
     return notes
 
