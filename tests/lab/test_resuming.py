@@ -153,6 +153,20 @@ def test_a_checkpoint_that_not_all_ranks_have_written_does_not_count(tmp_path):
     assert told(run_all([one], nobody)[0]) == told(whole)
 
 
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("written_by", [{0}, {1}, {0, 1}])
+def test_a_kill_during_the_first_checkpoint_begins_anew_or_resumes(written_by, tmp_path):
+    (whole,) = run_all([job(tmp_path / "whole", minutes=0)], nobody)
+    one = job(tmp_path / "stopped")
+    interrupted(one, after=7)
+    for rank in (0, 1):  # as if the kill had come before any rank knew that all have written
+        (path,) = (one.folder / CHECKPOINTS).glob(f"rank-{rank}-*.pt")
+        path.rename(path.with_suffix(".ready" if rank in written_by else ".part"))
+    (run,) = run_all([one], nobody)
+    assert told(run) == told(whole)
+    assert len(run.resumed) == (written_by == {0, 1})
+
+
 class Shared:
     """A context whose ranks' clocks go differently fast; the maximum is as told."""
 
@@ -197,8 +211,7 @@ def test_a_run_that_is_killed_goes_on_with_the_same_command(transport, tmp_path)
     assert {**told(run), "command": ""} == {**told(unbroken), "command": ""}
 
 
-def test_simulated_runs_are_resumed_by_simulation_alone(tmp_path, monkeypatch):
-    """A place without a folder saves nothing."""
+def test_a_run_without_a_folder_saves_nothing(tmp_path):
     heard = []
     simulation.run([job(tmp_path).plan], heard.append)
     assert not any("resumed" in event for event in heard)

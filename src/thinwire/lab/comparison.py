@@ -83,7 +83,7 @@ class Job:
 
     def begun(self) -> bool:
         """Whether there is a checkpoint of this plan to go on from."""
-        if not any((self.folder / CHECKPOINTS).glob("*.pt")):
+        if not any((self.folder / CHECKPOINTS).glob("rank-*")):
             return False
         try:
             told = json.loads((self.folder / BEGUN).read_text())

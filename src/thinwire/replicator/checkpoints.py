@@ -1,4 +1,8 @@
-"""Everything that a replica needs to go on where it was, in a file of its own."""
+"""Everything that a replica needs to go on where it was, in a file of its own.
+
+A checkpoint is saved in two phases, so that a kill at any moment leaves one that all ranks have: each rank writes its file
+as READY; when all have, each renames its own to DONE and removes older ones.
+"""
 
 import os
 from collections.abc import Callable, Mapping
@@ -13,6 +17,7 @@ from ..replica import is_split, local
 from ..transports import Transport
 
 FORMAT = 2
+PART, READY, DONE = ".part", ".ready", ".pt"  # being written; whole; known to be whole on all ranks
 
 
 class Kept(Protocol):
@@ -23,19 +28,21 @@ class Kept(Protocol):
 
 
 def save(folder: Path, rank: int, step: int, state: Mapping[str, Any]) -> None:
-    """Write a replica's file."""
+    """Write a rank's file; `finish` comes when all ranks have written theirs."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / _name(rank, step)
-    part = path.with_suffix(".part")
+    part = folder / _name(rank, step, PART)
     torch.save({"format": FORMAT, "step": step, **state}, part)
     _check_readable(part, state["kept"])
-    os.replace(part, path)  # a full disk or a kill leaves a whole file or none
+    os.replace(part, part.with_suffix(READY))  # a full disk or a kill leaves a whole file or none
 
 
-def let_go(folder: Path, rank: int, keep: int) -> None:
-    """Of all but the newest: when all ranks have written theirs."""
-    for old in _steps(folder, rank)[:-keep]:
+def finish(folder: Path, rank: int, step: int, keep: int) -> None:
+    """All ranks have written their files of this step: older ones are not needed, but for the newest `keep`."""
+    os.replace(folder / _name(rank, step, READY), folder / _name(rank, step))
+    for old in _steps(folder, rank, DONE)[:-keep]:
         (folder / _name(rank, old)).unlink()
+    for stale in _steps(folder, rank, READY):
+        (folder / _name(rank, stale, READY)).unlink()
 
 
 def _check_readable(part: Path, kept: Mapping[str, Any]) -> None:
@@ -62,11 +69,12 @@ def _is_plain(state: Any) -> bool:
 
 
 def newest(folder: Path, transport: Transport) -> int | None:
-    """The last step that all ranks have a file of; None if nobody has one."""
-    here = ",".join(map(str, _steps(folder, transport.rank)))
-    there = [{int(n) for n in told.decode().split(",") if n.strip()} for told in transport.gather(here.encode())]
+    """The last step that all ranks have a file of; None if nobody has one, or the first was not written by all."""
+    done, ready = (",".join(map(str, _steps(folder, transport.rank, kind))) for kind in (DONE, READY))
+    found = [told.decode().split(";") for told in transport.gather(f"{done};{ready}".encode())]
+    finished, there = [_numbers(done) for done, _ in found], [_numbers(done) | _numbers(ready) for done, ready in found]
     common = set.intersection(*there)
-    if not common and any(there):
+    if not common and any(finished):
         without = ", ".join(str(r) for r, steps in enumerate(there) if not steps)
         raise ValueError(
             f"there is no step of which all {transport.size} ranks have a checkpoint in {folder}"
@@ -75,7 +83,13 @@ def newest(folder: Path, transport: Transport) -> int | None:
     return max(common, default=None)
 
 
+def _numbers(text: str) -> set[int]:
+    return {int(number) for number in text.split(",") if number.strip()}
+
+
 def load(folder: Path, rank: int, step: int) -> dict[str, Any]:
+    if not (folder / _name(rank, step)).exists():  # a kill came when all had written theirs
+        os.replace(folder / _name(rank, step, READY), folder / _name(rank, step))
     state: dict[str, Any] = torch.load(folder / _name(rank, step), map_location="cpu", weights_only=True)
     if state["format"] != FORMAT:
         raise ValueError(f"{folder} was written in format {state['format']}, and this is format {FORMAT}")
@@ -119,10 +133,10 @@ def _each(state: Any, act: Callable[[Tensor], Tensor]) -> Any:
     return state
 
 
-def _steps(folder: Path, rank: int) -> list[int]:
+def _steps(folder: Path, rank: int, kind: str) -> list[int]:
     """Of which there is a file, in order."""
-    return sorted(int(path.stem.rpartition("-")[2]) for path in folder.glob(f"rank-{rank}-step-*.pt"))
+    return sorted(int(path.stem.rpartition("-")[2]) for path in folder.glob(f"rank-{rank}-step-*{kind}"))
 
 
-def _name(rank: int, step: int) -> str:
-    return f"rank-{rank}-step-{step}.pt"
+def _name(rank: int, step: int, kind: str = DONE) -> str:
+    return f"rank-{rank}-step-{step}{kind}"

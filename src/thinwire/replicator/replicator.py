@@ -251,4 +251,4 @@ class Replicator:
     def _saved(self, folder: Path, inputs: Inputs, began: int, keep: int) -> None:
         self._training.save(folder, inputs.state_dict() | {"began": began})
         self.context.barrier()  # all have written theirs
-        checkpoints.let_go(folder, self._world.rank, keep)
+        checkpoints.finish(folder, self._world.rank, self.step, keep)
