@@ -30,9 +30,10 @@ def told_by_a_rank(plans):
 def runs():
     """Of real and of simulated ranks: four of them, so that not everyone is everyone's neighbour."""
     plans = [plan("Draws", method, ranks=4) for method in (*NEIGHBOURS, *SERVED, *MEETING)]
+    plans.append(plan("Draws", "dense", ranks=4, accumulate=2))  # under DDP
     real = runs_in(pool.run(told_by_a_rank, plans, ranks=4, timeout=120)[0])
     simulated = runs_in(heard_from(*(replace(p, transport="simulated") for p in plans), by=simulation))
-    assert [run.label for run in real] == [*NEIGHBOURS, *SERVED, *MEETING]
+    assert [run.label for run in real] == [*NEIGHBOURS, *SERVED, *MEETING, "accumulate:2"]
     return real, simulated
 
 
@@ -60,6 +61,6 @@ def test_what_a_server_carries_is_told_apart_from_what_others_do(runs):
 
 
 def test_groups_and_factors_are_told(runs):
-    of_groups, of_factors = runs[0][-4:-2], runs[0][-1]
+    of_groups, of_factors = runs[0][-5:-3], runs[0][-2]
     assert all(run.groups["within"] and run.groups["between"] for run in of_groups)
     assert len(of_factors.factored["changes"]) >= 2

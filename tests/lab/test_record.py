@@ -25,7 +25,7 @@ def recorded(steps, link_bytes=1000, method="dense", others=(), **settings):
             record.note(record.judge(learner), None)
     return record.run(
         method="Average()",
-        losses=torch.stack(record.losses),
+        losses=record.losses,
         meter=meter.as_dict(prefix=""),
         total=0.5 * steps,
         compute=0.25 * steps,

@@ -190,6 +190,19 @@ def test_checkpoints_are_never_further_apart_than_the_interval(monkeypatch):
     assert looks < 12 * len(saved)
 
 
+def test_a_long_evaluation_does_not_delay_a_checkpoint_beyond_the_interval(monkeypatch):
+    now, saved = 0.0, [0.0]
+    monkeypatch.setattr(cadence.time, "monotonic", lambda: now)
+    when = cadence.Cadence(300.0, Shared())
+    for step in range(1, 20_000):
+        now += 0.25 if step % 262 else 60.0
+        if when.looks(step) and when.is_due(step):
+            saved.append(now)
+    gaps = [after - before for before, after in zip(saved, [*saved[1:], now], strict=True)]
+    assert max(gaps) <= 300.0
+    assert min(gaps[2:-1]) > 150.0
+
+
 @pytest.mark.parametrize("transport", ["simulated", "processes"])
 def test_a_run_that_is_killed_goes_on_with_the_same_command(transport, tmp_path):
     settings = ["--workload", called("Slow"), "--method", "topk", "--ranks", "2", "--steps", "60", "--quiet"]

@@ -43,11 +43,19 @@ def test_a_lower_metric_may_be_the_better_one(tmp_path):
 def test_a_rate_that_diverges_is_not_chosen(tmp_path):
     tuned = cell(tmp_path, tune=[0.3, 1, 3], seeds=2)
     low, middle, high = tuned.tuning
-    made = {low: judged(0.5), middle: judged(float("nan"))}
-    assert tuned.best(made, {high: "NaN"}) is low
-    assert tuned.not_made({high: "NaN"}) == []
-    assert tuned.best({}, dict.fromkeys(tuned.tuning, "NaN")) is None
-    assert tuned.not_made(dict.fromkeys(tuned.tuning, "NaN")) == ["NaN"] * 3
+    made, diverged = {low: judged(0.5), middle: judged(float("nan"))}, "dense, seed 1: diverged: NaN"
+    assert tuned.best(made, {high: diverged}) is low
+    assert tuned.not_made({high: diverged}) == []
+    assert tuned.best({}, dict.fromkeys(tuned.tuning, diverged)) is None
+    assert tuned.not_made(dict.fromkeys(tuned.tuning, diverged)) == [diverged] * 3
+
+
+def test_a_rate_that_failed_for_another_reason_is_missing(tmp_path):
+    tuned = cell(tmp_path, tune=[0.3, 1], seeds=2)
+    low, high = tuned.tuning
+    failed = {high: "dense, seed 1: rank 1 was killed by SIGKILL"}
+    assert tuned.best({low: judged(0.5)}, failed) is None, "the grid is not complete"
+    assert tuned.not_made(failed) == list(failed.values())
 
 
 def test_every_method_is_compared_on_every_link_seed_by_seed(tmp_path):

@@ -18,24 +18,32 @@ class Cadence:
 
     def __init__(self, interval: float, context: thinwire.Context) -> None:
         self._interval, self._context = interval, context
-        self._saved = self._looked = time.monotonic()
+        self._saved = self._looked = self._stepped = time.monotonic()
+        self._longest = 0.0  # seconds from one step to the next, evaluations and all
         self._step: int | None = None  # when clocks were last compared
         self._next = 0
 
     def looks(self, step: int) -> bool:
-        """Whether clocks are compared after this step."""
+        """Whether clocks are compared after this step; to be asked after every step."""
+        now = time.monotonic()
         if self._step is None:  # the first step of this process
             self._step, self._next = step - 1, step
+        else:
+            self._longest = max(self._longest, now - self._stepped)
+        self._stepped = now
         return self._interval > 0 and step >= self._next
 
     def is_due(self, step: int) -> bool:
         """Compare clocks: whether to save after this step. All ranks call it together, and all get the same."""
         assert self._step is not None, "looks() comes first"
         now = time.monotonic()
-        mine = torch.tensor([now - self._saved, (now - self._looked) / (step - self._step)], dtype=torch.float64)
-        since, per_step = map(float, self._context.all_max(mine))
-        due = since > self._interval * (1 - 1 / LOOKS)
-        left = self._interval / LOOKS if due else min(self._interval / LOOKS, self._interval - since)
+        per_step = (now - self._looked) / (step - self._step)
+        mine = torch.tensor([now - self._saved, per_step, self._longest], dtype=torch.float64)
+        since, per_step, longest = map(float, self._context.all_max(mine))
+        stretch = self._interval / LOOKS
+        # Until the next look, steps may become twice as slow, and an evaluation may come.
+        due = since > self._interval - 2 * stretch - longest
+        left = stretch if due else min(stretch, self._interval - since - longest)
         # The first steps may be slower than the others, or faster.
         ahead = min(max(1, step - self._step) * 2, max(1, int(left / max(per_step, 1e-9))))
         self._step, self._looked, self._next = step, now, step + ahead

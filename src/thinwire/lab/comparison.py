@@ -12,12 +12,13 @@ from typing import Any
 import thinwire
 from thinwire.lab import processes, simulation
 from thinwire.lab.place import CHECKPOINTS, MINUTES, Place
-from thinwire.lab.plan import Plan, PlanError
+from thinwire.lab.plan import Plan, PlanError, plan_of
 from thinwire.lab.runs import FILE, Run, write_whole
 from thinwire.lab.workloads.own import digest
 
 PLAN, LOG, BEGUN, PROGRESS = "run.toml", "log.txt", "begun.json", "progress.json"
 PROGRESS_EVERY = 5.0  # seconds
+DIVERGED = "diverged: "  # begins the reason of a failure that another learning rate may not have
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,8 @@ class Job:
     def _check_same(self, told: dict[str, Any], what: str, where: Path) -> None:
         here = self._identity()
         advice = "choose another folder, or remove that one"
-        if told.get("plan") != here["plan"]:
-            there = told.get("plan") or {}
+        there = _as_planned_now(told.get("plan") or {})
+        if there != here["plan"]:
             differ = [name for name in {**there, **here["plan"]} if there.get(name) != here["plan"].get(name)]
             settings = ", ".join(f"{name} {there.get(name)!r}, not {here['plan'].get(name)!r}" for name in differ)
             raise PlanError(f"{where} holds {what} of another plan ({settings}); {advice}")
@@ -114,6 +115,14 @@ class Job:
             then, now = told.get(name) or "none", here[name] or "none"
             if then != now:
                 raise PlanError(f"{where} holds {what} of another {words} ({then[:60]}, now {now[:60]}); {advice}")
+
+
+def _as_planned_now(plan: dict[str, Any]) -> dict[str, Any]:
+    """A stored plan, with the defaults of settings that did not exist when it was stored."""
+    try:
+        return plan_of(plan).as_dict()
+    except PlanError:  # it has a setting that does not exist any more
+        return plan
 
 
 class Failed(RuntimeError):
@@ -171,7 +180,8 @@ def _run_some(jobs: list[Job], runs: dict[Job, Run], failures: dict[Job, str], w
             shown = time.monotonic()
             job.show_progress(event, steps)
         if "failed" in event:
-            failures[job] = f"{job.name}: {event['failed']}"
+            reason = f"{DIVERGED if event.get('diverged') else ''}{event['failed']}"
+            failures[job] = f"{job.name}: {reason}"
         if "done" in event:
             runs[job] = Run(**event["done"])
             job.end(runs[job])

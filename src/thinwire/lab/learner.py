@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 import thinwire
 from thinwire.lab import datasets, workloads
-from thinwire.lab.links.link import CENTRE, Link
+from thinwire.lab.checks import batch_per_rank, check_budget
 from thinwire.lab.plan import Plan, PlanError
 from thinwire.lab.runs import validation_name
 from thinwire.lab.sharding import Batches, shards
@@ -55,13 +55,14 @@ def task_of(plan: Plan) -> Task:
     count = min(budget.training or len(training), len(training))
     order = torch.randperm(len(training), generator=torch.Generator().manual_seed(plan.seed))
     serving = thinwire.servers_apart(thinwire.strategy_of(plan.method))
-    batch = _batch_per_rank(plan, workload, plan.ranks - len(serving))
+    batch = batch_per_rank(plan, workload, plan.ranks - len(serving))
     trainers = plan.size - len(serving)
     examples = order[:count].sort().values
     labels = None if training.labels is None else training.labels[examples]
     # A rank that trains alone makes as many steps as all of them would together.
     per_step = batch * (plan.ranks - len(serving)) * plan.accumulate
-    steps = plan.steps or max(1, round((plan.epochs or budget.epochs) * count / per_step))
+    steps = (plan.epochs or budget.epochs) * count / per_step if plan.steps is None else plan.steps / plan.accumulate
+    steps = max(1, round(steps))
     shares = [examples[share] for share in shards(labels, count, trainers, plan.shards, plan.seed)]
     for rank in sorted(serving):
         shares.insert(rank, examples[:0])
@@ -78,36 +79,6 @@ def task_of(plan: Plan) -> Task:
         evaluations=min(plan.evaluations or budget.evaluations, steps),
         warmup=budget.warmup if plan.warmup is None else plan.warmup,
     )
-
-
-def check_budget(plan: Plan, workload: Workload) -> None:
-    """Raise PlanError for a budget that a workload does not have."""
-    if plan.budget not in workload.budgets:
-        raise PlanError(f"{plan.workload} has no budget {plan.budget!r}, only {', '.join(workload.budgets)}")
-
-
-def _batch_per_rank(plan: Plan, workload: Workload, trainers: int) -> int:
-    if plan.batch_per_rank is not None:
-        return plan.batch_per_rank
-    batch = plan.batch or workload.batch
-    if batch < trainers:
-        raise PlanError(f"a batch of {batch} cannot be divided among {trainers} ranks")
-    return batch // trainers
-
-
-def check_server(plan: Plan) -> None:
-    """Raise PlanError if a plan does not go with where its method has a server."""
-    strategy = thinwire.strategy_of(plan.method)
-    if plan.capture and 0 in thinwire.servers_apart(strategy):
-        raise PlanError("rank 0 only serves, so it has no gradients to capture: let another rank serve, with at=1")
-    if plan.link is not None and Link.parse(plan.link).star:
-        if plan.size == 1:
-            raise PlanError(f"{plan.link} has rank {CENTRE} in the middle, and there is no other")
-        elsewhere = thinwire.servers(strategy) - {CENTRE}
-        if elsewhere:
-            raise PlanError(
-                f"in the middle of {plan.link} is rank {CENTRE}, and {plan.method} serves at {max(elsewhere)}"
-            )
 
 
 class Learner:

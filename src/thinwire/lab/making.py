@@ -10,8 +10,9 @@ from rich.console import Console
 
 import thinwire
 from thinwire.lab import links, workloads
+from thinwire.lab.checks import check_plan
 from thinwire.lab.comparison import Failed, Job, Watch, attempt_all, run_all
-from thinwire.lab.learner import check_server, task_of
+from thinwire.lab.learner import task_of
 from thinwire.lab.place import MINUTES
 from thinwire.lab.plan import Plan, PlanError, plan_of
 from thinwire.lab.progress import Shown
@@ -73,10 +74,8 @@ def check_validated(jobs: Sequence[Job]) -> None:
 
 def check(jobs: Sequence[Job]) -> None:
     """Raise ValueError for whatever would stop a job."""
-    for method, ranks in dict.fromkeys((job.plan.method, job.plan.size) for job in jobs):
-        thinwire.check_placed(thinwire.strategy_of(method), ranks)
     for plan in {replace(job.plan, seed=0): job.plan for job in jobs}.values():
-        check_server(plan)
+        check_plan(plan)
     for plan in {_task(job.plan): job.plan for job in jobs}.values():
         task_of(plan)
     real = [job.plan.link for job in jobs if job.plan.link is not None and not job.plan.modelled]

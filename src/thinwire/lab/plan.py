@@ -29,11 +29,11 @@ class Plan:
     link: str | None = None  # such as 100mbit, or 50mbit/10mbit for down/up; None: the machine's own
     modelled: bool = False  # compute the time on the link from the bytes, instead of making the link
     budget: str = "small"
-    steps: int | None = None  # instead of the budget's
+    steps: int | None = None  # batches of all ranks, instead of the budget's
     epochs: float | None = None  # instead of the budget's
     batch: int | None = None  # examples a step over all ranks, instead of the workload's
     batch_per_rank: int | None = None  # examples a step of each rank, instead of a share of the workload's batch
-    accumulate: int = 1  # batches whose gradients are summed before they are exchanged
+    accumulate: int = 1  # batches whose gradients are averaged before they are exchanged: fewer steps of the optimizer
     alone: bool = False  # the baseline without communication: one rank with its own batch, for as many steps
     lr_scale: float = 1.0  # times the workload's learning rate
     warmup: float | None = None  # share of the steps over which the rate rises linearly, instead of the budget's
@@ -60,8 +60,9 @@ class Plan:
             raise PlanError(
                 f"a run takes a batch over all ranks or one per rank, not both ({self.batch} and {self.batch_per_rank})"
             )
-        if self.alone and (self.method != "dense" or self.link is not None or self.straggler is not None):
-            raise PlanError("a rank that trains alone exchanges nothing: it takes dense, no link and no straggler")
+        real_link = self.link is not None and not self.modelled
+        if self.alone and (self.method != "dense" or real_link or self.straggler is not None):
+            raise PlanError("a rank that trains alone exchanges nothing: it takes dense, no real link and no straggler")
         if self.capture is not None and self.accumulate > 1:
             raise PlanError("gradients that are accumulated come in pieces, which cannot be captured")
         if self.steps is not None and self.epochs is not None:
@@ -135,8 +136,8 @@ def plan_of(said: Mapping[str, Any]) -> Plan:
     for name in ("workload", "method"):
         if name not in said:
             raise PlanError(f"a run needs a {name}: --{name}, or {name} = ... in a run file")
-    if said.get("transport") == "simulated" and said.get("link"):
-        said = {**said, "modelled": True}  # simulated ranks have no wires
+    if said.get("link") and (said.get("transport") == "simulated" or said.get("alone")):
+        said = {**said, "modelled": True}  # simulated ranks have no wires, and one alone needs none
     return Plan(**said)
 
 

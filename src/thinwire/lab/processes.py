@@ -35,7 +35,7 @@ def run(plans: list[Plan], hear: Hear, places: list[Place] | None = None) -> Non
     first = plans[0]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(first.size)]
     with TemporaryDirectory(prefix="thinwire-", ignore_cleanup_errors=True) as done:
-        where = json.dumps([(str(place.folder), place.minutes) for place in places or ()])
+        where = json.dumps([(place.folder and str(place.folder), place.minutes) for place in places or ()])
         said = [json.dumps([asdict(plan) for plan in plans]), done, where]
         _listen([*command, "-m", "thinwire.lab.rank", *said], first, hear)
 

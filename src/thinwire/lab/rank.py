@@ -28,7 +28,7 @@ MOST_LETTERS = 2000  # of an error, told in one piece
 
 def main() -> None:
     plans, done_folder = [Plan(**said) for said in json.loads(sys.argv[1])], Path(sys.argv[2])
-    places = [Place(Path(folder), minutes) for folder, minutes in json.loads(sys.argv[3])]
+    places = [Place(folder and Path(folder), minutes) for folder, minutes in json.loads(sys.argv[3])]
     os.environ.pop(thinwire.Replicator.VARIABLE, None)  # plans say it
     # The ranks meet over the store, which they reach before they enter their namespaces.
     store, rank, size = next(rendezvous("env://"))
@@ -69,7 +69,7 @@ def train(plans: list[Plan], tell: Tell, places: list[Place]) -> None:
                 trainer.warm_up()
                 run = trainer.train()
         except (thinwire.NonFiniteError, AttachError) as error:  # which all ranks meet alike
-            tell(failed=str(error)[:MOST_LETTERS])
+            tell(failed=str(error)[:MOST_LETTERS], diverged=isinstance(error, thinwire.NonFiniteError))
         else:
             if run is not None:
                 tell(done=asdict(run))

@@ -28,19 +28,26 @@ class Record:
 
     def __init__(self, plan: Plan, task: Task, warned: list[str]) -> None:
         self.plan, self.task, self.warned = plan, task, warned
-        self.losses: list[Tensor] = []
+        self.made = 0  # steps
+        self._losses = torch.zeros(task.steps)  # one tensor: small ones of each step would fragment the memory
         self.payload: list[int] = []
         self.link: list[int] = []
         self.seconds: list[float] = []
         self.evaluations: list[dict[str, float]] = []
         self.layers, self.phases, self.codes = Layers(), Phases(), Codes()
         self.resumed: list[dict[str, Any]] = []  # after which steps the run was interrupted
+        self._commit = commit()  # of the code that is loaded now, whatever is committed while it runs
         self._took = {"wall": 0.0, "cpu": 0.0}  # seconds until the last checkpoint
         self._since = time.monotonic(), time.process_time()
         self._due = {round((i + 1) * task.steps / task.evaluations) for i in range(task.evaluations)}
 
+    @property
+    def losses(self) -> Tensor:
+        return self._losses[: self.made]
+
     def step(self, loss: Tensor, meter: thinwire.Meter, seconds: float) -> None:
-        self.losses.append(loss)
+        self._losses[self.made] = loss
+        self.made += 1
         self.payload.append(meter.payload_bytes)
         self.link.append(meter.link_bytes)
         self.seconds.append(seconds)
@@ -51,16 +58,17 @@ class Record:
 
     def is_due(self, ahead: int = 0) -> bool:
         """Whether the model is to be evaluated now, or so many steps later."""
-        return len(self.losses) + ahead in self._due
+        return self.made + ahead in self._due
 
     @property
     def is_last(self) -> bool:
-        return len(self.losses) == self.task.steps
+        return self.made == self.task.steps
 
     def state_dict(self) -> dict[str, Any]:
         """All that was noted so far; a run that goes on from it is told as one."""
         return {
-            "losses": torch.stack(self.losses) if self.losses else torch.zeros(0),
+            "losses": self.losses.clone(),
+            "commit": self._commit,
             "payload": torch.tensor(self.payload, dtype=torch.int64),
             "link": torch.tensor(self.link, dtype=torch.int64),
             "seconds": torch.tensor(self.seconds, dtype=torch.float64),
@@ -72,10 +80,11 @@ class Record:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.losses = list(state["losses"].unbind())
+        self.made, self._commit = len(state["losses"]), state["commit"]
+        self._losses[: self.made] = state["losses"]
         self.payload, self.link, self.seconds = (state[name].tolist() for name in ("payload", "link", "seconds"))
         self.evaluations, self._took = state["evaluations"], state["took"]
-        self.resumed = [*state["resumed"], {"step": len(self.losses), "commit": commit()}]
+        self.resumed = [*state["resumed"], {"step": self.made, "commit": commit()}]
         self.warned[:0] = [told for told in state["warned"] if told not in self.warned]
         for part, saved in zip(self._parts, state["parts"], strict=True):
             part.load_state_dict(saved)
@@ -118,7 +127,7 @@ class Record:
             metrics = metrics | {CONSENSUS: consensus}
         if of_each:
             metrics = metrics | {f"{WORST}{workload.metric}": (min if workload.better == "higher" else max)(of_each)}
-        self.evaluations.append({"step": len(self.losses)} | metrics)
+        self.evaluations.append({"step": self.made} | metrics)
         return metrics
 
     def run(
@@ -152,6 +161,10 @@ class Record:
             parts["exchange"] = wired[-1]
         parameters = sum(p.numel() for p in workload.model().parameters())
         counted = {name: int(meter[f"{name}_bytes"]) for name in ("dense", "payload", "link")}
+        counted["dense"] *= plan.accumulate  # what would be sent if each batch's gradients were exchanged
+        kinds = self.layers.kinds(said, self.task.steps)
+        for kind in kinds.values():
+            kind["dense"] *= plan.accumulate
         return Run(
             workload=plan.workload,
             method=method,
@@ -168,7 +181,7 @@ class Record:
             metric=workload.metric,
             better=workload.better,
             bytes=counted if wire is None else counted | {"wire": wire},
-            ratio=meter["ratio"],
+            ratio=meter["ratio"] * plan.accumulate,
             seconds={"total": seconds[-1], "compute": compute} | parts,
             history=self._history(losses, seconds),
             evaluations=[
@@ -181,7 +194,7 @@ class Record:
                 for noted in self.evaluations
                 for step in [int(noted["step"])]
             ],
-            kinds=self.layers.kinds(said, self.task.steps),
+            kinds=kinds,
             layers=self.layers.told(),
             links=links,
             factored=self.phases.told(parameters),
@@ -202,6 +215,7 @@ class Record:
             took={"wall": round(self.took()["wall"], 3), "cpu": round(cpu, 3)},
             resumed=self.resumed,
             warnings=self.warned,
+            commit=self._commit,
         )
 
     def _best(self) -> dict[str, float]:

@@ -33,7 +33,7 @@ def run(plans: list[Plan], hear: Callable[[dict[str, Any]], None], places: list[
         try:
             made = train(plan, task, tell, places[number] if places else Place())
         except (thinwire.NonFiniteError, ValueError) as error:
-            tell(failed=str(error))
+            tell(failed=str(error), diverged=isinstance(error, thinwire.NonFiniteError))
         else:
             tell(done=asdict(made))
 

@@ -8,7 +8,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from thinwire.lab.comparison import Job
+from thinwire.lab.comparison import DIVERGED, Job
 from thinwire.lab.place import MINUTES
 from thinwire.lab.plan import PlanError, plan_of
 from thinwire.lab.runs import Run, validation_name
@@ -29,11 +29,11 @@ class Cell:
         return self.tuning if best is None else (*self.tuning, *self.seeds[best])
 
     def best(self, runs: Mapping[Job, Run], failed: Mapping[Job, str]) -> Job | None:
-        """The tuning run with the best validation metric; None while some are not made, or if all have failed."""
+        """The tuning run with the best validation metric; None while some are missing, or if all have diverged."""
         if len(self.tuning) == 1:
             return self.tuning[0]
         made = {job: runs[job] for job in self.tuning if job in runs}
-        if any(job not in made and job not in failed for job in self.tuning) or not made:
+        if any(job not in made and not _diverged(failed.get(job)) for job in self.tuning) or not made:
             return None
         return max(made, key=lambda job: _validated(made[job]))
 
@@ -43,11 +43,12 @@ class Cell:
         return len(self.tuning) + max(map(len, self.seeds.values()))
 
     def not_made(self, failed: Mapping[Job, str]) -> list[str]:
-        """What failed and is missed: a learning rate that diverges is none of it, unless all do."""
-        missed = [job for jobs in self.seeds.values() for job in jobs if job in failed]
-        if all(job in failed for job in self.tuning):
-            missed += self.tuning
-        return [failed[job] for job in missed]
+        """What failed and is missing: not a learning rate that diverged, unless all did."""
+        others = [job for jobs in self.seeds.values() for job in jobs if job in failed]
+        tried = [job for job in self.tuning if job in failed]
+        if len(tried) < len(self.tuning):
+            tried = [job for job in tried if not _diverged(failed[job])]
+        return [failed[job] for job in (*tried, *others)]
 
 
 def cells_of(said: Mapping[str, Any], out: Path, minutes: float = MINUTES) -> list[Cell]:
@@ -110,6 +111,10 @@ def _method(text: str) -> dict[str, Any]:
             raise PlanError(f"{text!r} does not say how many batches are accumulated: 2 or more, as in accumulate:8")
         return {"method": "dense", "accumulate": int(count)}
     return {"method": text}
+
+
+def _diverged(reason: str | None) -> bool:
+    return reason is not None and DIVERGED in reason
 
 
 def _validated(run: Run) -> float:

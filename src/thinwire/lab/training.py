@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from statistics import fmean
 from typing import Any
 
-import torch
 from torch import nn
 
 import thinwire
@@ -126,8 +125,8 @@ class Trainer:
         def begin(context: thinwire.Context) -> range:
             """The run begins here, or goes on: what was saved has been loaded by now."""
             capture.begin()
-            if record.losses and context.rank == 0:
-                self.tell(resumed=len(record.losses))
+            if record.made and context.rank == 0:
+                self.tell(resumed=record.made)
             clock.go_on()
             wire.go_on()
             return range(1, self.task.steps + 1)
@@ -186,7 +185,7 @@ class Trainer:
     def _told(self, handle: thinwire.Handle, mine: dict[str, Any], own: bool) -> Run | None:
         record, groups, method = self.record, handle.groups, handle.method
         everyone = self.context.gather_notes(mine)
-        losses = self.context.all_sum(torch.stack(record.losses).double())
+        losses = self.context.all_sum(record.losses.double())
         self.replicator.close()
         if self.context.rank:
             return None

@@ -1,7 +1,7 @@
 """Everything that a replica needs to go on where it was, in a file of its own.
 
-A checkpoint is saved in two phases, so that a kill at any moment leaves one that all ranks have: each rank writes its file
-as READY; when all have, each renames its own to DONE and removes older ones.
+A checkpoint is saved in two phases, so that a kill at any moment leaves one that all ranks have: each rank writes its
+file as READY; when all have, each renames its own to DONE and removes older ones.
 """
 
 import os

@@ -4,8 +4,10 @@ import pytest
 
 from tests.lab.queue.samples import written
 from tests.lab.tasks import called
+from tests.lab.test_runs import example
 from thinwire.lab import queue
 from thinwire.lab.plan import PlanError
+from thinwire.lab.workloads.own import digest
 
 
 def names(found):
@@ -85,6 +87,9 @@ def test_real_links_need_a_quiet_machine(tmp_path):
         ('[[plans]]\nmethods = ["dense"]\n[[plans]]\nmethods = ["dense"]\nrank = 2', "plans number 2: .*'ranks'"),
         ('[[plans]]\nmethods = ["dense"]\nworkload = "cifar"', "unknown workload 'cifar'"),
         ('[[plans]]\nmethods = ["dense"]\nworkload = "cifar10-resnet18"', "no budget 'plateau', only small, full"),
+        ('[[plans]]\nmethods = ["dense"]\nlinks = ["10mbits"]', "'10mbits' is not a link"),
+        ('[[plans]]\nmethods = ["dense"]\nshards = "dirichlet:x"', "'dirichlet:x' is not a way"),
+        ('[[plans]]\nmethods = ["dense"]\nbatch = 1', "a batch of 1 cannot be divided"),
         ('[[plans]]\nmethods = ["dense"]\nbudget = "small"\ntune = [1, 3]', "chosen by validation"),
         ('[[plans]]\nmethods = ["dense"]\nname = "a/b"', "a name becomes a folder"),
         ('[[plans]]\nmethods = ["dense"]\npriority = "high"', "priority takes a number, higher goes first, not 'high'"),
@@ -102,8 +107,25 @@ def test_a_mistake_in_a_queue_file_is_shown(tables, message, tmp_path):
 
 
 def test_the_same_run_in_two_tables_is_made_once(tmp_path):
-    table = '[[plans]]\nmethods = ["dense"]\n'
-    assert len(queue.read(written(tmp_path, table + table + "seeds = 2")).items()) == 2
+    table = '[[plans]]\nmethods = ["dense"]\nseeds = 3\n'
+    for tune, known, unknown in (("", 3, 0), ("tune = [1, 3]\n", 2, 2)):
+        found = queue.read(written(tmp_path, 2 * (table + tune)))
+        assert (len(found.items()), found.unknown()) == (known, unknown)
+
+
+def test_a_file_of_another_plan_is_a_failure_of_that_run_alone(tmp_path):
+    found = queue.read(written(tmp_path, '[[plans]]\nmethods = ["dense", "topk"]'))
+    first, second = found.items()
+    plan = first.job.plan
+    made = example(workload=plan.workload, method="Average()", plan=plan.as_dict(), source=digest(plan.workload))
+    del made.plan["accumulate"]  # as if the setting had come later: its default counts
+    made.write(first.file)
+    assert first.finished() is not None
+    made.plan["seed"] = 7
+    made.write(second.file)
+    assert second.finished() is None
+    assert "holds a run of another plan (method 'dense', not 'topk', seed 7, not 1)" in (second.failure() or "")
+    assert queue.status(found, "q").count("done") == 1
 
 
 def test_a_task_of_ones_own_gives_the_folder_its_name(tmp_path):

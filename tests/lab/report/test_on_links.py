@@ -153,3 +153,11 @@ def test_step_times_that_were_measured_over_the_link_are_used_before_a_model():
     for other in ({"batch": 64}, {"ranks": 2}, {"link": "10mbit"}, {"modelled": True}, {"method": "TopK(0.5)"}):
         unlike = a_run("dense", **({"link": "100mbit", "transport": "processes", "steps": 10} | other))
         assert report.on_links([whole, unlike], [FAST])[0].modelled, other
+
+
+def test_times_of_one_comparison_are_all_measured_or_all_modelled():
+    whole = [unlinked("dense"), unlinked("topk", method="TopK(0.5)")]
+    short = a_run("dense", link="100mbit", transport="processes", steps=10)
+    assert [run.modelled for run in report.on_links([*whole, short], [FAST])] == [True, True, False]
+    other = a_run("topk", method="TopK(0.5)", link="100mbit", transport="processes", steps=10)
+    assert [run.modelled for run in report.on_links([*whole, short, other], [FAST])] == [False] * 4

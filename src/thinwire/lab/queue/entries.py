@@ -1,15 +1,14 @@
 """A queue file: tables of plans, and the runs that they stand for."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import thinwire
-from thinwire.lab import workloads
+from thinwire.lab.checks import check_plan
 from thinwire.lab.comparison import Job
-from thinwire.lab.learner import check_budget
 from thinwire.lab.making import check_validated
 from thinwire.lab.place import MINUTES, check_minutes
 from thinwire.lab.plan import PlanError, read_file
@@ -42,13 +41,21 @@ class Item:
         return self.entry.quiet_machine or (plan.link is not None and not plan.modelled)
 
     def finished(self) -> Run | None:
-        """The run, if it came to its end by the same plan."""
-        return self.job.finished_at(self.file)
+        """The run, if it was finished by the same plan."""
+        with suppress(ValueError):
+            return self.job.finished_at(self.file)
+        return None
 
     def failure(self) -> str | None:
-        """Why it failed, if it did."""
+        """Why it failed, or why the file that is there cannot be its own."""
         path = self.job.folder / FAILED
-        return path.read_text().strip() if path.exists() else None
+        if path.exists():
+            return path.read_text().strip()
+        try:
+            self.job.finished_at(self.file)
+        except ValueError as error:
+            return str(error)
+        return None
 
 
 @dataclass(frozen=True)
@@ -94,10 +101,13 @@ class Queue:
 
     def unknown(self) -> int:
         """How many runs there will be beside those that are known: seeds that wait for their learning rate."""
-        known = len(self.items())
-        files = {self._file(job) for entry in self.entries for cell in entry.cells for job in cell.tuning}
-        waiting = sum(cell.count - len(cell.tuning) for entry in self.entries for cell in entry.cells)
-        return max(0, len(files) + waiting - known)
+        waiting: set[tuple[Path, ...]] = set()  # of each, the files that it may go to
+        for entry in self.entries:
+            for cell in entry.cells:
+                runs, failed = self._tuned(entry, cell)
+                if cell.best(runs, failed) is None and not cell.not_made(failed):
+                    waiting |= {tuple(map(self._file, jobs)) for jobs in zip(*cell.seeds.values(), strict=True)}
+        return len(waiting)
 
     def _of(self, entry: Entry) -> Iterator[tuple[int, Item]]:
         """The runs of a table that are known by now, each with the number of its seed."""
@@ -106,10 +116,15 @@ class Queue:
         yield from ((order.index(item.job.plan.seed), item) for item in ready)
 
     def _of_cell(self, entry: Entry, cell: Cell) -> list[Item]:
-        tuning = {job: self._item(entry, job) for job in cell.tuning}
-        runs = {job: run for job, item in tuning.items() if (run := item.finished())} if len(tuning) > 1 else {}
-        failed = {job: why for job, item in tuning.items() if (why := item.failure())}
-        return [self._item(entry, job) for job in cell.ready(runs, failed)]
+        return [self._item(entry, job) for job in cell.ready(*self._tuned(entry, cell))]
+
+    def _tuned(self, entry: Entry, cell: Cell) -> tuple[dict[Job, Run], dict[Job, str]]:
+        """The tuning runs of a cell: those that are finished, and why others failed."""
+        if len(cell.tuning) == 1:
+            return {}, {}
+        items = {job: self._item(entry, job) for job in cell.tuning}
+        runs = {job: run for job, item in items.items() if (run := item.finished())}
+        return runs, {job: why for job, item in items.items() if (why := item.failure())}
 
     def _item(self, entry: Entry, job: Job) -> Item:
         return Item(job, self._file(job), entry)
@@ -177,15 +192,13 @@ def _entry(said: dict[str, Any], work: Path, minutes: float) -> Entry:
         raise PlanError(f"quiet_machine is true or false, not {quiet!r}")
     cells = cells_of(said, work / name, minutes)
     for cell in cells:
-        _check_names(cell)
+        _check(cell)
     return Entry(name, tuple(cells), tuple(tags), float(priority), quiet)
 
 
-def _check_names(cell: Cell) -> None:
-    """Raise ValueError for a task, budget or method that does not exist, long before its turn comes."""
-    plan = cell.tuning[0].plan
-    check_budget(plan, workloads.named(plan.workload))
-    thinwire.strategy_of(plan.method)
+def _check(cell: Cell) -> None:
+    """Raise ValueError for a task, a method or a link that does not exist, long before its turn comes."""
+    check_plan(cell.tuning[0].plan)
     if len(cell.tuning) > 1:
         check_validated(cell.tuning)
 

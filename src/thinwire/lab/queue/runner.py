@@ -14,15 +14,16 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
-from thinwire.lab import making
 from thinwire.lab.comparison import Failed
 from thinwire.lab.queue.entries import FAILED, Item, Queue
 from thinwire.lab.runs import FILE, Run
 
 NICE = 19  # added to a run's niceness, unless it needs a quiet machine
-LOCK = "lock"
+LOCK, LOCK_ATTEMPTS = "lock", 5
 GRACE = 15.0  # seconds for a run to end in when asked to
 LOOK_EVERY = 0.1  # seconds
+ATTEMPTS = 3  # at a run that is killed from outside: each goes on from its checkpoint
+INTERRUPTED = 130  # the exit code after Ctrl-C
 PRINTED = "printed.txt"  # in a run's folder: what it printed
 PR_SET_PDEATHSIG = 1
 Tell = Callable[[str], None]
@@ -55,15 +56,20 @@ def _next(queue: Queue, passed: set[Path], quiet_machine: bool) -> Item | None:
 
 
 def _make(item: Item, child: "Child", lock: IO[str]) -> str:
-    """Make a run, or go on with one; returns what came of it, in words."""
-    job, folder = item.job, item.job.folder
+    """Make a run, or go on with one; returns the result in words."""
+    job, folder, code = item.job, item.job.folder, 0
     try:
-        making.check([job])
-        if job.finished() is None:
-            job.begun()
+        for _ in range(ATTEMPTS):
+            if job.finished() is not None:
+                break
+            job.begun()  # PlanError for the checkpoint of another plan
             code = child.run(item, lock)
-            if code or not (folder / FILE).exists():
-                raise ValueError(_last_words(folder, code))
+            if code >= 0 and code != INTERRUPTED:
+                break
+        else:
+            return f"interrupted ({_last_words(folder, code)}); the same command resumes it"
+        if code or not (folder / FILE).exists():
+            raise ValueError(_last_words(folder, code))
         made = Run.load(folder / FILE)
         made.tags = list(item.entry.tags)
         made.took = made.took | {"wall": round(made.took["wall"] - child.paused, 3)}
@@ -161,10 +167,14 @@ def _pausing(child: Child) -> Iterator[None]:
     def pause(number: int, frame: FrameType | None) -> None:
         child.pause_asked = True
 
+    def go_on(number: int, frame: FrameType | None) -> None:
+        child.pause_asked = False  # it came before the pause began
+
     def end(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, do) for number, do in ((signal.SIGTSTP, pause), (signal.SIGTERM, end))}
+    handlers = {signal.SIGTSTP: pause, signal.SIGCONT: go_on, signal.SIGTERM: end}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
@@ -177,13 +187,17 @@ def _locked(queue: Queue) -> Iterator[IO[str]]:
     """One at a time: ValueError if another queue, or a run that outlived it, is at work in the same folder."""
     queue.work.mkdir(parents=True, exist_ok=True)
     with (queue.work / LOCK).open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.seek(0)
-            raise ValueError(
-                f"{queue.out} is being worked on by another queue (process {lock.read().strip()})"
-            ) from None
+        for attempt in range(LOCK_ATTEMPTS):  # whoever asks for the status has it for a moment
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if attempt == LOCK_ATTEMPTS - 1:
+                    lock.seek(0)
+                    raise ValueError(
+                        f"{queue.out} is being worked on by another queue (process {lock.read().strip()})"
+                    ) from None
+                time.sleep(LOOK_EVERY)
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
         lock.flush()
@@ -205,11 +219,13 @@ def is_running(queue: Queue) -> bool:
 def _with_parent(nice: int) -> Callable[[], None]:
     """Before a run begins: give way to all others, and end if the queue is killed."""
     parent = os.getpid()
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded before the fork
 
     def prepare() -> None:
         os.nice(nice)
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a queue in the background of a shell ignores it
+        if libc is not None:
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:  # it was killed before
                 os.kill(os.getpid(), signal.SIGKILL)
 

@@ -20,6 +20,7 @@ from thinwire.lab.report.units import metric_text
 from thinwire.lab.runs import Run
 from thinwire.lab.tables import plain_table
 
+LEAST = 0.02  # of a run: what is told before is not measured yet
 DONE, RUNNING, BEGUN, LEFT, QUIET, FAILED = "done", "running", "begun", "left", "needs a quiet machine", "failed"
 
 
@@ -184,18 +185,24 @@ class Estimate:
     def __init__(self, lines: Iterable[Line]) -> None:
         self._measured: dict[Plan, list[float]] = defaultdict(list)
         for line in lines:
-            whole = line.run.took.get("wall") if line.run else line.progress.whole if line.progress else None
-            if whole:
+            if whole := _whole(line):
                 for key in _keys(line.item.job.plan):
                     self._measured[key].append(whole)
 
     def left(self, line: Line) -> float | None:
         if line.run is not None:
             return 0.0
-        if line.progress is not None:
-            return line.progress.whole * (1 - line.progress.share)
+        if line.progress is not None and (whole := _whole(line)):
+            return whole * (1 - line.progress.share)
         known = (self._measured[key] for key in _keys(line.item.job.plan) if key in self._measured)
         return next((fmean(seconds) for seconds in known), None)
+
+
+def _whole(line: Line) -> float | None:
+    """Seconds of the whole run, if they were measured; the first steps are not like the others."""
+    if line.run is not None:
+        return line.run.took.get("wall")
+    return line.progress.whole if line.progress and line.progress.share >= LEAST else None
 
 
 def _keys(plan: Plan) -> tuple[Plan, Plan]:

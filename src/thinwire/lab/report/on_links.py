@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from statistics import fmean
 
 from thinwire.lab.links import Link
@@ -26,22 +27,35 @@ def on_links(runs: Iterable[Run], links: Sequence[Link]) -> list[Run]:
     if all(run.link is not None for run in runs):
         raise ValueError("all runs have a link of their own: a time can be modelled only for runs without one")
     with_link = [run for run in runs if run.link is not None]
-    timed = [_on(run, link, with_link) for link in dict.fromkeys(links) for run in runs if run.link is None]
-    return timed + with_link
+    without = [run for run in runs if run.link is None]
+    return [timed for link in dict.fromkeys(links) for timed in _on(without, link, with_link)] + with_link
 
 
-def _on(run: Run, link: Link, others: Sequence[Run]) -> Run:
-    measured = [
-        other
-        for other in others
-        if other.link == str(link) and not other.modelled and _what_takes_time(other) == _what_takes_time(run)
+def _on(runs: Sequence[Run], link: Link, others: Sequence[Run]) -> list[Run]:
+    """Runs of a task are compared with each other: their times are all measured, or all modelled."""
+    measured = {
+        key: list(same)
+        for key, same in groupby(
+            sorted((run for run in others if run.link == str(link) and not run.modelled), key=_what_takes_time),
+            key=_what_takes_time,
+        )
+    }
+    lacking = {_task(run) for run in runs if _what_takes_time(run) not in measured and run.variant != "alone"}
+    return [
+        _modelled(run, link)
+        if _task(run) in lacking or _what_takes_time(run) not in measured
+        else _paced(run, link, measured[_what_takes_time(run)])
+        for run in runs
     ]
-    return _paced(run, link, measured) if measured else _modelled(run, link)
 
 
-def _what_takes_time(run: Run) -> tuple[object, ...]:
+def _task(run: Run) -> tuple[object, ...]:
+    return run.workload, run.ranks, run.batch, run.threads
+
+
+def _what_takes_time(run: Run) -> tuple[str, ...]:
     """Runs that share this differ in how many steps they make, not in what a step takes."""
-    return run.workload, run.method, run.variant, run.ranks, run.batch, run.examples or run.batch, run.threads
+    return tuple(map(str, (*_task(run), run.method, run.variant, run.examples or run.batch)))
 
 
 def _paced(run: Run, link: Link, measured: Sequence[Run]) -> Run:
