@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.killing import below
 from tests.lab.tasks import called
 from thinwire.lab import cadence, simulation
 from thinwire.lab.comparison import BEGUN, LOG, Job, run_all
@@ -216,7 +217,8 @@ def test_a_run_that_is_killed_goes_on_with_the_same_command(transport, tmp_path)
         while not list((tmp_path / "killed" / CHECKPOINTS).glob("rank-1-*.pt")) and time.monotonic() < until:
             assert first.poll() is None, "it ended before it could be killed"
             time.sleep(0.02)
-        os.killpg(first.pid, signal.SIGKILL)
+        for process in (*below(first.pid), first.pid):
+            os.kill(process, signal.SIGKILL)
     with start(tmp_path / "killed", "5") as again, start(tmp_path / "whole", "0") as whole:
         assert (again.wait(), whole.wait()) == (0, 0)
     run, unbroken = (Run.load(tmp_path / name / "run.json") for name in ("killed", "whole"))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.lab.killing import below
 from tests.lab.queue.samples import written
 from tests.lab.tasks import called
 from tests.lab.test_resuming import told
@@ -132,6 +133,17 @@ def test_a_queue_that_is_killed_takes_its_run_with_it_and_goes_on_to_the_same_bi
     assert len(run.resumed) == 1
     assert told(run) == told(unbroken)
     assert not item.job.folder.exists(), "what was saved on the way is not needed any more"
+
+
+def test_a_run_that_is_killed_from_outside_is_resumed_at_once(tmp_path):
+    path = written(tmp_path, SLOW)
+    with begun(path) as process:
+        (item,) = queue.read(path).items()
+        waited(lambda: list((item.job.folder / CHECKPOINTS).glob("rank-1-*.pt")) and step_of(path) > 5)
+        for child in below(process.pid):
+            os.kill(child, signal.SIGKILL)
+        assert process.wait() == 0
+    assert len(Run.load(tmp_path / "out" / "slow" / "topk" / "seed-1.run.json").resumed) == 1
 
 
 def stopped(process: subprocess.Popen[bytes]) -> bool:
