@@ -1,4 +1,4 @@
-"""When to save a checkpoint: steps that all ranks agree on, at most so many seconds apart."""
+"""When to save a checkpoint: steps that all ranks agree on, at most `interval` seconds apart."""
 
 import time
 

@@ -194,7 +194,7 @@ def _run_some(jobs: list[Job], runs: dict[Job, Run], failures: dict[Job, str], w
         if current is None:
             raise
         job = jobs[current]
-        if job in runs:  # it had come to its end before; if the next ones cannot even begin, they will raise
+        if job in runs:  # it was finished before; if the next ones cannot begin, they will raise
             return jobs[current + 1 :]
         job.log({"failed": str(error)})
         watch(job, {"failed": str(error)})

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def link_seconds(carried: Sequence[float], busiest: float, rate: float) -> list[float]:
-    """Seconds on a link of so many bits/s, up to each of several steps, the last one included.
+    """Seconds on a link of `rate` bits/s, up to each of several steps, the last one included.
 
     `carried` are the bytes that one rank's link has carried up to these steps. The rank whose link carries the most, in
     all `busiest` bytes, sets the time; its bytes grow in proportion to these.

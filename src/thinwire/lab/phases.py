@@ -71,3 +71,12 @@ def served(method: str, link_bytes: Sequence[int]) -> dict[str, int]:
         return {}
     (rank,) = at
     return {"rank": rank, "link": link_bytes[rank], "worker": max(n for r, n in enumerate(link_bytes) if r != rank)}
+
+
+def links_of(rank: int, meter: thinwire.Meter) -> dict[str, Any]:
+    """Bytes by the rank at the other end, as they come back from run.json: its names are texts."""
+    ways = {"sent": meter.sent, "received": meter.received}
+    return {"rank": rank} | {
+        way: {str(other): nbytes for other, nbytes in sorted(counted.items()) if nbytes}
+        for way, counted in ways.items()
+    }

@@ -244,12 +244,3 @@ class Record:
             }
             for start, end in zip([0, *ends], ends, strict=False)
         ]
-
-
-def links_of(rank: int, meter: thinwire.Meter) -> dict[str, Any]:
-    """Bytes by the rank at the other end, as they come back from run.json: its names are texts."""
-    ways = {"sent": meter.sent, "received": meter.received}
-    return {"rank": rank} | {
-        way: {str(other): nbytes for other, nbytes in sorted(counted.items()) if nbytes}
-        for way, counted in ways.items()
-    }

@@ -13,7 +13,7 @@ from thinwire.lab.place import MINUTES
 from thinwire.lab.plan import PlanError, plan_of
 from thinwire.lab.runs import Run, validation_name
 
-AXES = ("methods", "seeds", "links", "tune")  # what a study says beside what every run in it shares
+AXES = ("methods", "seeds", "links", "tune")  # what a study sets beside what every run in it shares
 
 
 @dataclass(frozen=True)
@@ -51,33 +51,33 @@ class Cell:
         return [failed[job] for job in (*tried, *others)]
 
 
-def cells_of(said: Mapping[str, Any], out: Path, minutes: float = MINUTES) -> list[Cell]:
+def cells_of(settings: Mapping[str, Any], out: Path, minutes: float = MINUTES) -> list[Cell]:
     """The cells of a study, in the order of its links and methods."""
-    methods, links, tune = said.get("methods", []), said.get("links"), said.get("tune", [1.0])
+    methods, links, tune = settings.get("methods", []), settings.get("links"), settings.get("tune", [1.0])
     if not _are(methods, str):
         raise PlanError("a comparison needs methods: --methods A B ..., or methods = [...] in a run file")
-    if "method" in said:
+    if "method" in settings:
         raise PlanError("a comparison takes methods, not a method")
-    if links is not None and (not _are(links, str) or "link" in said):
+    if links is not None and (not _are(links, str) or "link" in settings):
         raise PlanError(f"links takes a list such as ['10mbit', '100mbit'], instead of a link, not {links!r}")
     if not _are(tune, int | float) or not all(isfinite(scale) and scale > 0 for scale in tune):
         raise PlanError(f"tune takes what to multiply the learning rate by, such as [0.3, 1, 3], not {tune!r}")
-    if "tune" in said and "lr_scale" in said:
+    if "tune" in settings and "lr_scale" in settings:
         raise PlanError("a learning rate is scaled (lr_scale) or tuned (tune), not both")
     for what, given in (("methods", methods), ("links", links or ()), ("tune", tune)):
         _check_once(what, given)
-    shared = {name: value for name, value in said.items() if name not in AXES}
+    shared = {name: value for name, value in settings.items() if name not in AXES}
     return [
-        _cell(shared | _method(method) | ({} if link is None else {"link": link}), said, folder, minutes)
+        _cell(shared | _method(method) | ({} if link is None else {"link": link}), settings, folder, minutes)
         for link in links or [None]
         for method in methods
         for folder in [out / _name(method) if links is None else out / _name(link) / _name(method)]
     ]
 
 
-def _cell(shared: dict[str, Any], said: Mapping[str, Any], folder: Path, minutes: float) -> Cell:
-    tune = said.get("tune")
-    first, *others = _seeds(said, plan_of(shared).seed)
+def _cell(shared: dict[str, Any], settings: Mapping[str, Any], folder: Path, minutes: float) -> Cell:
+    tune = settings.get("tune")
+    first, *others = _seeds(settings, plan_of(shared).seed)
 
     def job(scale: float | None, seed: int) -> Job:
         scaled = {} if scale is None else {"lr_scale": float(scale)}
@@ -91,8 +91,8 @@ def _cell(shared: dict[str, Any], said: Mapping[str, Any], folder: Path, minutes
     )
 
 
-def _seeds(said: Mapping[str, Any], first: int) -> list[int]:
-    seeds = said.get("seeds", 1)
+def _seeds(settings: Mapping[str, Any], first: int) -> list[int]:
+    seeds = settings.get("seeds", 1)
     if _are(seeds, int):
         _check_once("seeds", seeds)
         return list(seeds)
@@ -108,7 +108,7 @@ def _method(text: str) -> dict[str, Any]:
     kind, _, count = text.partition(":")
     if kind == "accumulate":
         if not count.isdecimal() or int(count) < 2:
-            raise PlanError(f"{text!r} does not say how many batches are accumulated: 2 or more, as in accumulate:8")
+            raise PlanError(f"{text!r} lacks the number of batches to accumulate: 2 or more, as in accumulate:8")
         return {"method": "dense", "accumulate": int(count)}
     return {"method": text}
 

@@ -14,10 +14,10 @@ from thinwire.lab.cadence import Cadence
 from thinwire.lab.capture import Capture
 from thinwire.lab.clocks import Clock
 from thinwire.lab.learner import Learner, Task
-from thinwire.lab.phases import grouped
+from thinwire.lab.phases import grouped, links_of
 from thinwire.lab.place import Place
 from thinwire.lab.plan import Plan
-from thinwire.lab.record import Record, links_of
+from thinwire.lab.record import Record
 from thinwire.lab.runs import Run
 
 TELL_EVERY = 0.25  # seconds

@@ -11,7 +11,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "workloads.md").read_text()
 
 
 def test_the_table_has_every_task():
-    rows = dict(re.findall(r"^\| `([a-z0-9-]+)` (\|.*)$", PAGE, re.M))
+    rows = dict(re.findall(r"^\| `([a-z0-9-]+)` (\|.*)$", PAGE.partition("\n## ")[0], re.M))
     tasks = listed()
     assert list(rows) == list(tasks)
     for name, task in tasks.items():

@@ -18,7 +18,7 @@ from thinwire.lab.study import Cell, cells_of
 SETTINGS = ("out", "checkpoint_minutes", "defaults", "plans")  # of a queue file
 OWN = ("name", "tags", "priority", "quiet_machine")  # of a table of plans, beside those of a comparison
 WORK = ".queue"  # the folder below `out` for what is not finished
-FAILED = "failed.txt"  # in a run's folder: why it did not come to its end
+FAILED = "failed.txt"  # in a run's folder: why it failed
 
 
 @dataclass(frozen=True)
@@ -153,12 +153,12 @@ def _all_of(cell: Cell) -> Iterator[Job]:
 
 def read(path: Path) -> Queue:
     """The queue in a file; all that can be known to be wrong with it is found here."""
-    told = read_file(path)
-    _check_known("a queue file", told, SETTINGS)
-    out = Path(_text("out", told.get("out", f"runs/{path.stem}")))
-    minutes = told.get("checkpoint_minutes", MINUTES)
+    stored = read_file(path)
+    _check_known("a queue file", stored, SETTINGS)
+    out = Path(_text("out", stored.get("out", f"runs/{path.stem}")))
+    minutes = stored.get("checkpoint_minutes", MINUTES)
     check_minutes(minutes)
-    defaults, tables = told.get("defaults", {}), told.get("plans")
+    defaults, tables = stored.get("defaults", {}), stored.get("plans")
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         raise PlanError(f"{path} has no plans: a queue file has a table [[plans]] for each comparison")
     if not isinstance(defaults, dict):
@@ -174,11 +174,11 @@ def read(path: Path) -> Queue:
     return queue
 
 
-def _entry(said: dict[str, Any], work: Path, minutes: float) -> Entry:
-    own = {name: said.pop(name) for name in OWN if name in said}
-    if "method" in said and "methods" not in said:
-        said["methods"] = [said.pop("method")]
-    workload = _text("workload", said.get("workload", ""))
+def _entry(settings: dict[str, Any], work: Path, minutes: float) -> Entry:
+    own = {name: settings.pop(name) for name in OWN if name in settings}
+    if "method" in settings and "methods" not in settings:
+        settings["methods"] = [settings.pop("method")]
+    workload = _text("workload", settings.get("workload", ""))
     name = _text("name", own.get("name", Path(workload.rpartition(":")[2]).name or "plans"))
     if not name or Path(name).name != name or name.startswith("."):
         raise PlanError(f"a name becomes a folder: letters, digits, - and _, not {name!r}")
@@ -190,7 +190,7 @@ def _entry(said: dict[str, Any], work: Path, minutes: float) -> Entry:
     quiet = own.get("quiet_machine", False)
     if not isinstance(quiet, bool):
         raise PlanError(f"quiet_machine is true or false, not {quiet!r}")
-    cells = cells_of(said, work / name, minutes)
+    cells = cells_of(settings, work / name, minutes)
     for cell in cells:
         _check(cell)
     return Entry(name, tuple(cells), tuple(tags), float(priority), quiet)
@@ -209,8 +209,8 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
-def _check_known(what: str, told: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for name in told:
+def _check_known(what: str, stored: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for name in stored:
         if name not in known:
             nearest = get_close_matches(name, known, n=1)
             hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""

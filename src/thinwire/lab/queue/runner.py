@@ -26,10 +26,10 @@ ATTEMPTS = 3  # at a run that is killed from outside: each goes on from its chec
 INTERRUPTED = 130  # the exit code after Ctrl-C
 PRINTED = "printed.txt"  # in a run's folder: what it printed
 PR_SET_PDEATHSIG = 1
-Tell = Callable[[str], None]
+Log = Callable[[str], None]
 
 
-def run(queue: Queue, tell: Tell, quiet_machine: bool = False, retry: bool = False) -> None:
+def run(queue: Queue, log: Log, quiet_machine: bool = False, retry: bool = False) -> None:
     """Make all runs that are not finished; raises `Failed` at the end if some could not be made.
 
     Runs that need a quiet machine are made only if asked for; those that failed before are tried again only if `retry`.
@@ -41,9 +41,9 @@ def run(queue: Queue, tell: Tell, quiet_machine: bool = False, retry: bool = Fal
         passed: set[Path] = set()
         while (item := _next(queue, passed, quiet_machine)) is not None:
             passed.add(item.file)
-            tell(f"{item.name} ...")
-            tell(f"{item.name}: {_make(item, child, lock)}")
-    _sum_up(queue, tell, quiet_machine)
+            log(f"{item.name} ...")
+            log(f"{item.name}: {_make(item, child, lock)}")
+    _sum_up(queue, log, quiet_machine)
 
 
 def _next(queue: Queue, passed: set[Path], quiet_machine: bool) -> Item | None:
@@ -232,14 +232,14 @@ def _with_parent(nice: int) -> Callable[[], None]:
     return prepare
 
 
-def _sum_up(queue: Queue, tell: Tell, quiet_machine: bool) -> None:
+def _sum_up(queue: Queue, log: Log, quiet_machine: bool) -> None:
     items = queue.items()
     done = sum(item.finished() is not None for item in items)
     waiting = [item for item in items if item.needs_quiet and not quiet_machine and item.finished() is None]
-    told = [f"{done} of {len(items) + queue.unknown()} runs are finished"]
+    parts = [f"{done} of {len(items) + queue.unknown()} runs are finished"]
     if waiting:
-        told.append(f"{len(waiting)} wait for a quiet machine (--quiet-machine)")
-    tell("; ".join(told))
+        parts.append(f"{len(waiting)} wait for a quiet machine (--quiet-machine)")
+    log("; ".join(parts))
     failures = [f"{item.name}: {why}" for item in items if (why := item.failure()) is not None]
     if failures:
         raise Failed("\n".join(["these runs failed (--retry tries them again):", *failures]))

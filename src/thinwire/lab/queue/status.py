@@ -20,7 +20,7 @@ from thinwire.lab.report.units import metric_text
 from thinwire.lab.runs import Run
 from thinwire.lab.tables import plain_table
 
-LEAST = 0.02  # of a run: what is told before is not measured yet
+LEAST = 0.02  # of a run: the pace of its first steps is not that of the others
 DONE, RUNNING, BEGUN, LEFT, QUIET, FAILED = "done", "running", "begun", "left", "needs a quiet machine", "failed"
 
 
@@ -84,15 +84,15 @@ class Status:
 
     def summary(self) -> str:
         total = len(self.lines) + self.unknown
-        told = [f"{self.count(DONE)} of {total} runs done"]
+        parts = [f"{self.count(DONE)} of {total} runs done"]
         for state, words in ((RUNNING, "running"), (FAILED, "failed"), (QUIET, "waiting for --quiet-machine")):
             if self.count(state):
-                told.append(f"{self.count(state)} {words}")
-        told.append(f"{self.count(BEGUN, LEFT) + self.unknown} left")
+                parts.append(f"{self.count(state)} {words}")
+        parts.append(f"{self.count(BEGUN, LEFT) + self.unknown} left")
         if self.left:
             more = f" and {self.unmeasured} runs not measured yet" if self.unmeasured else ""
-            told.append(f"about {clock(self.seconds)}{more} to go" if self.seconds else "no run measured yet")
-        return f"{self.name}: {', '.join(told)}" + ("" if self.at_work else "; no queue is at work")
+            parts.append(f"about {clock(self.seconds)}{more} to go" if self.seconds else "no run measured yet")
+        return f"{self.name}: {', '.join(parts)}" + ("" if self.at_work else "; no queue is at work")
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -132,8 +132,8 @@ class Status:
             table.add_row("" if plans == before else escape(plans), escape(method), *_cells(lines))
             before = plans
         failed = [f"[red]failed[/] {escape(line.item.name)}: {escape(line.why or '')}" for line in self._failed()]
-        told = "[dim]metric: of the test set, mean ± spread over seeds; min: minutes of a run, with evaluations[/]"
-        return Group(escape(self.summary()), table, told, *failed)
+        caption = "[dim]metric: of the test set, mean ± spread over seeds; min: minutes of a run, with evaluations[/]"
+        return Group(escape(self.summary()), table, caption, *failed)
 
     def _failed(self) -> Iterator[Line]:
         return (line for line in self.lines if line.state == FAILED)
@@ -152,7 +152,7 @@ def status(queue: Queue, name: str) -> Status:
     """Look at what is there of a queue; nothing is changed."""
     at_work = is_running(queue)
     lines = [_line(item) for item in queue.items()]
-    if at_work:  # the one that was heard of last is the one that runs
+    if at_work:  # the one with the newest progress is running
         begun = [line for line in lines if line.state == BEGUN and line.progress]
         newest = max(begun, key=lambda line: line.progress.at if line.progress else 0.0, default=None)
         lines = [replace(line, state=RUNNING) if line is newest else line for line in lines]
@@ -175,7 +175,7 @@ def _line(item: Item) -> Line:
 def _progress(path: Path) -> Progress | None:
     try:
         return Progress(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):  # not there yet, or of a version that told other things
+    except (OSError, ValueError, TypeError):  # not there yet, or of another version
         return None
 
 
