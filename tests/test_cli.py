@@ -138,7 +138,7 @@ def test_a_comparison_of_which_one_run_fails_reports_on_the_others(tmp_path, cap
     ]
     assert main(arguments) == 2
     said = capsys.readouterr().err
-    assert said.startswith("thinwire: topk, seed 1: NaN or infinity")
+    assert said.startswith("thinwire: topk, seed 1: diverged: NaN or infinity")
     assert len(said.splitlines()) == 1
     assert len(list(tmp_path.rglob("run.json"))) == 3
     assert (tmp_path / "report.html").exists()

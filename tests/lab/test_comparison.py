@@ -67,7 +67,7 @@ def test_a_folder_of_another_plan_is_left_alone(tmp_path):
 
 def test_a_run_that_fails_is_told_of_and_the_others_are_made(tmp_path):
     jobs = [job(tmp_path, "topk", "Diverges"), job(tmp_path, "fp16")]
-    with pytest.raises(Failed, match="topk, seed 1: NaN or infinity"):
+    with pytest.raises(Failed, match="topk, seed 1: diverged: NaN or infinity"):
         run_all(jobs, nobody)
     assert jobs[0].finished() is None
     assert jobs[1].finished() is not None
@@ -136,5 +136,5 @@ def test_ranks_that_break_after_a_run_do_not_undo_it(tmp_path, monkeypatch):
 
 def test_simulated_runs_start_no_process(tmp_path, monkeypatch):
     monkeypatch.setattr("subprocess.Popen", None)
-    monkeypatch.setattr("thinwire.lab.runs.commit", lambda: None)
+    monkeypatch.setattr("thinwire.lab.record.commit", lambda: None)
     assert len(run_all([job(tmp_path)], nobody)) == 1

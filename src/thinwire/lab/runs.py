@@ -3,6 +3,7 @@
 import json
 import subprocess
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,22 @@ FILE = "run.json"
 MOST_BYTES = 100_000  # of a file
 FEWEST_POINTS = 50  # of a history, however long the rest is
 CONSENSUS, WORST = "consensus", "worst_"  # what is noted beside a workload's own metrics, where replicas differ
+
+
+@cache
+def commit() -> str | None:
+    """The commit of thinwire's own source tree, if it runs from one; asked for once, as code is loaded once."""
+    source = Path(__file__).resolve().parents[1]
+    try:
+        asked = subprocess.run(
+            ["git", "-C", str(source), "log", "-1", "--format=%H", "--", "."],
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return asked.stdout.strip() or None
 
 
 @dataclass
@@ -70,7 +87,7 @@ class Run:
     warnings: list[str] = field(default_factory=list)
     schema: int = SCHEMA
     version: str = thinwire.__version__
-    commit: str | None = field(default_factory=lambda: commit())
+    commit: str | None = field(default_factory=commit)
 
     def save(self, folder: Path) -> Path:
         return self.write(folder / FILE)
@@ -138,18 +155,3 @@ def _thinned(history: list[dict[str, float]]) -> list[dict[str, float]]:
         total = sum(point["loss"] * count for point, count in zip(pair, steps, strict=False))
         thin.append(pair[-1] | {"loss": round(total / sum(steps), 6)})
     return thin
-
-
-def commit() -> str | None:
-    """The commit of thinwire's own source tree, if it runs from one."""
-    source = Path(__file__).resolve().parents[1]
-    try:
-        asked = subprocess.run(
-            ["git", "-C", str(source), "log", "-1", "--format=%H", "--", "."],
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return asked.stdout.strip() or None
