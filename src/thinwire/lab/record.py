@@ -48,13 +48,16 @@ class Record:
     def step(self, loss: Tensor, meter: thinwire.Meter, seconds: float) -> None:
         self._losses[self.made] = loss
         self.made += 1
-        self.payload.append(meter.payload_bytes)
+        self.payload.append(self._payload(meter))
         self.link.append(meter.link_bytes)
         self.seconds.append(seconds)
 
     def count_again(self, meter: thinwire.Meter) -> None:
         """Count what was still on its way when the last step was noted: it has landed now."""
-        self.payload[-1], self.link[-1] = meter.payload_bytes, meter.link_bytes
+        self.payload[-1], self.link[-1] = self._payload(meter), meter.link_bytes
+
+    def _payload(self, meter: thinwire.Meter) -> int:
+        return 0 if self.plan.alone else meter.payload_bytes  # nobody is there to send it to
 
     def is_due(self, ahead: int = 0) -> bool:
         """Whether the model is to be evaluated now, or so many steps later."""
@@ -145,10 +148,7 @@ class Record:
         learned: dict[str, Any],
         cpu: float,
     ) -> Run:
-        """The run: the mean losses over the ranks, the counts of the rank whose link carried most, the longest time.
-
-        And what the links of all ranks carried, and the seconds of all their processors.
-        """
+        """The run: mean losses, the counts of the rank whose link carried most, the longest time, all CPU seconds."""
         plan, workload, best = self.plan, self.task.workload, self._best()
         parts = {name: meter[f"{name}_seconds"] for name in ("encode", "exchange", "decode")}
         seconds = [*self.seconds[:-1], max(total, self.seconds[-1])]
@@ -162,9 +162,11 @@ class Record:
         parameters = sum(p.numel() for p in workload.model().parameters())
         counted = {name: int(meter[f"{name}_bytes"]) for name in ("dense", "payload", "link")}
         counted["dense"] *= plan.accumulate  # what would be sent if each batch's gradients were exchanged
+        counted["payload"] *= not plan.alone
         kinds = self.layers.kinds(said, self.task.steps)
         for kind in kinds.values():
             kind["dense"] *= plan.accumulate
+            kind["payload"] *= not plan.alone
         return Run(
             workload=plan.workload,
             method=method,

@@ -1,6 +1,8 @@
 import pytest
 
 from tests.lab.report.samples import a_run, comparison
+from thinwire.lab.report import curves
+from thinwire.lab.report.columns import columns
 from thinwire.lab.report.findings import findings
 from thinwire.lab.report.summary import sections
 
@@ -26,6 +28,15 @@ def test_when_nothing_is_sooner_than_dense_that_is_said():
 def test_modelled_time_is_called_so():
     told = found([a_run("dense", modelled=True), a_run("fp16", seconds=10.0, modelled=True)], target=0.5)
     assert "modelled" in told["2.00x sooner"].sentence
+
+
+def test_a_rank_that_trains_alone_has_no_bytes_to_compare():
+    (section,) = sections([a_run("dense"), a_run("alone", variant="alone")])
+    assert [entry.label for entry in section.senders] == ["dense"]
+    assert [curve.label for curve in curves.metrics(section, "payload_bytes")] == ["dense"]
+    assert [curve.label for curve in curves.metrics(section, "seconds")] == ["dense", "alone"]
+    (smaller,) = (column for column in columns(section) if column.name(section) == ("smaller",))
+    assert [smaller.say(section, entry) for entry in section.entries] == ["1.0x", "-"]
 
 
 def test_a_rank_that_trains_alone_is_no_finding():

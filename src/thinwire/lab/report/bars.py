@@ -34,7 +34,7 @@ def time_parts(section: Section, looks: dict[str, Look]) -> Plot:
 
 def layer_kinds(section: Section, looks: dict[str, Look]) -> Plot:
     title = "Bytes per kind of layer"
-    sizes = {entry.label: told for entry in section.entries if (told := entry.kinds("payload"))}
+    sizes = {entry.label: told for entry in section.senders if (told := entry.kinds("payload"))}
     if not sizes:
         return Plot("kinds", title, tag("p", "These runs do not tell.", class_="missing"))
     kinds = list(dict.fromkeys(kind for told in sizes.values() for kind in told))

@@ -160,7 +160,7 @@ COLUMNS = (
         fits=lambda section: any("wire" in run.bytes for run in section.runs),
         in_terminal=_never,
     ),
-    Column(_named("smaller"), lambda _, entry: f"{entry.ratio.mean:.1f}x"),
+    Column(_named("smaller"), lambda _, entry: f"{entry.ratio.mean:.1f}x" if entry.sends else UNKNOWN),
     Column(_named("coded", "smaller"), _coded, fits=has_codes, in_terminal=lambda section: not has_server(section)),
     Column(_timed("training"), lambda _, entry: duration(entry.seconds("total").mean), in_terminal=_never),
     Column(_timed("time", "/ step"), lambda _, entry: duration(entry.seconds_per_step().mean)),

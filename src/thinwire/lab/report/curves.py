@@ -34,7 +34,7 @@ def losses(section: Section, against: str) -> list[Curve]:
         points = zip(run.history, smooth, strict=True)
         return {point["step"]: (_place(run, point, against), loss) for point, loss in points}
 
-    return _curves(section, track)
+    return _curves(section, track, against)
 
 
 def metrics(section: Section, against: str) -> list[Curve]:
@@ -46,7 +46,7 @@ def metrics(section: Section, against: str) -> list[Curve]:
             return {run.steps: (_place(run, end, against), run.metrics[run.metric])}
         return {point["step"]: (_place(run, point, against), point[run.metric]) for point in run.evaluations}
 
-    return _curves(section, track)
+    return _curves(section, track, against)
 
 
 def _place(run: Run, point: dict[str, float], against: str) -> float:
@@ -76,9 +76,9 @@ def code_errors(section: Section) -> list[Curve]:
     return [curve for curve in _curves(section, track) if curve.mean]
 
 
-def _curves(section: Section, track: Callable[[Run], Track]) -> list[Curve]:
+def _curves(section: Section, track: Callable[[Run], Track], against: str = "step") -> list[Curve]:
     curves = []
-    for entry in section.entries:
+    for entry in section.senders if against == "payload_bytes" else section.entries:
         tracks = [track(run) for run in entry.runs]
         seeds = [list(one.values()) for one in tracks] if len(tracks) > 1 else []
         curves.append(Curve(entry.label, averaged(tracks), seeds))

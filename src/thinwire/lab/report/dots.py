@@ -16,7 +16,7 @@ MARKS = {"link": RING, "wire": "m0 -9v18", "payload": DOT}
 def traffic(section: Section, looks: dict[str, Look]) -> Plot:
     told = {
         entry.label: {which: figure.mean for which in MARKS if (figure := entry.bytes_per_step(which)) is not None}
-        for entry in section.entries
+        for entry in section.senders
     }
     scale = Axis(
         *svg.padded_log([n for sizes in told.values() for n in sizes.values() if n > 0] or [1.0]),

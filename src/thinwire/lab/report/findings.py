@@ -16,7 +16,7 @@ class Finding:
 
 def findings(section: Section) -> list[Finding]:
     # A rank that trains alone is a baseline: it sends nothing.
-    others = [entry for entry in section.entries if not entry.is_dense and entry.runs[0].variant != "alone"]
+    others = [entry for entry in section.entries if not entry.is_dense and entry.sends]
     if section.dense is None or section.target is None or not others:
         return []
     good = [entry for entry in others if _reaches(section, entry)]

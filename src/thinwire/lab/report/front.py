@@ -13,7 +13,7 @@ from thinwire.lab.report.svg import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, Axis
 def front(section: Section, looks: dict[str, Look]) -> Plot:
     name = units.metric_name(section.first.metric)
     share = units.is_share(section.first.metric)
-    known = [entry for entry in section.entries if isfinite(entry.metric.mean) and isfinite(entry.ratio.mean)]
+    known = [entry for entry in section.senders if isfinite(entry.metric.mean) and isfinite(entry.ratio.mean)]
     x, y = _axes(known)
     text = units.percent if share else units.short
     dots = [_dot(entry, looks[entry.label]) for entry in known]

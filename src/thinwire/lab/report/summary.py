@@ -53,6 +53,11 @@ class Entry:
         return self.method == DENSE and not self.runs[0].variant
 
     @property
+    def sends(self) -> bool:
+        """Whether anything is exchanged: not by a rank that trains alone."""
+        return self.runs[0].variant != "alone"
+
+    @property
     def lr_scale(self) -> float:
         return tuning.lr_scale(self.runs[0])
 
@@ -155,6 +160,10 @@ class Section:
     @property
     def dense(self) -> Entry | None:
         return next((entry for entry in self.entries if entry.is_dense), None)
+
+    @property
+    def senders(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.sends]
 
     @property
     def modelled(self) -> bool:

@@ -116,7 +116,7 @@ def _sentences(section: Section, chosen: dict[str, Look], say: Callable[[Entry],
 
 def _layers(section: Section, chosen: dict[str, Look], key: str) -> str:
     """How methods adapt to the layers, of those runs that tell."""
-    ratios = {entry.label: told for entry in section.entries if (told := entry.kind_ratios())}
+    ratios = {entry.label: told for entry in section.senders if (told := entry.kind_ratios())}
     if not ratios:
         return ""
     overall = {entry.label: entry.ratio.mean for entry in section.entries}
