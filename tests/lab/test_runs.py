@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from thinwire.lab.runs import Run
+from thinwire.lab.runs import MOST_BYTES, Run
 
 FIELDS = {
     "factored",
@@ -79,3 +79,20 @@ def test_a_run_from_before_links_were_told_of_is_read(tmp_path):
     del stored["links"]
     path.write_text(json.dumps(stored))
     assert Run.load(path) == example()
+
+
+def test_a_long_run_becomes_a_file_of_at_most_100_kb_with_a_thinner_curve(tmp_path):
+    points = [
+        {"step": step, "loss": float(step), "payload_bytes": step, "seconds": float(step)} for step in range(1, 4001)
+    ]
+    layers = [{"name": f"layer {n}", "elements": n, "payload_bytes": [n] * 50} for n in range(1, 200)]
+    path = example(history=points, layers=layers, steps=4000).save(tmp_path)
+    assert path.stat().st_size <= MOST_BYTES
+    kept = Run.load(path)
+    assert kept.history[-1]["step"] == 4000
+    assert 50 <= len(kept.history) < 4000
+    stretches = zip([0, *(point["step"] for point in kept.history)], kept.history, strict=False)
+    for start, point in stretches:  # a loss is the mean over its stretch
+        assert point["loss"] == pytest.approx((start + 1 + point["step"]) / 2)
+    assert [layer["elements"] for layer in kept.layers] == list(range(200 - len(kept.layers), 200)), "the largest stay"
+    assert kept.layers
