@@ -28,7 +28,7 @@ def test_a_comparison_is_a_run_for_each_method_and_seed(tmp_path):
     [
         ({}, "needs methods"),
         ({"methods": []}, "needs methods"),
-        ({"methods": "dense"}, "needs methods"),
+        ({"methods": "dense"}, r"methods takes a list such as \['dense', 'topk'\], not 'dense'"),
         ({"methods": ["dense", "dense"]}, "dense is given twice"),
         ({"methods": ["dense"], "seeds": 0}, "seeds takes how many, 1 or more, or a list of them, not 0"),
         ({"methods": ["dense"], "method": "dense"}, "takes methods, not a method"),

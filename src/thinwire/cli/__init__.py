@@ -1,6 +1,7 @@
 """The command line: arguments in, the lab's answers out."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -23,6 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, RanksError, ScriptError, Failed) as error:
         print(f"thinwire: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except OSError as error:  # such as a full disk
         where = f"{error.filename}: " if error.filename else ""
         print(f"thinwire: {where}{error.strerror or error}; finished runs are kept", file=sys.stderr)

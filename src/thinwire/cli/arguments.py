@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
         nargs="+",
         type=float,
         metavar="X",
-        help="choose for each method the best of these factors of the learning rate, by validation on the first seed",
+        help="factors of the learning rate: the best of each method by validation is used (needs --budget plateau)",
     )
     command.set_defaults(run=answers.compare)
 

@@ -38,6 +38,11 @@ class Cell:
         return max(made, key=lambda job: _validated(made[job]))
 
     @property
+    def tuned(self) -> tuple[Job, ...]:
+        """All runs that it may have, if there are learning rates to choose from."""
+        return (*self.tuning, *(job for jobs in self.seeds.values() for job in jobs)) if len(self.tuning) > 1 else ()
+
+    @property
     def count(self) -> int:
         """How many runs there will be."""
         return len(self.tuning) + max(map(len, self.seeds.values()))
@@ -54,8 +59,10 @@ class Cell:
 def cells_of(settings: Mapping[str, Any], out: Path, minutes: float = MINUTES) -> list[Cell]:
     """The cells of a study, in the order of its links and methods."""
     methods, links, tune = settings.get("methods", []), settings.get("links"), settings.get("tune", [1.0])
+    if not methods:
+        raise PlanError("a comparison needs methods: --methods A B ..., or methods = [...] in a file")
     if not _are(methods, str):
-        raise PlanError("a comparison needs methods: --methods A B ..., or methods = [...] in a run file")
+        raise PlanError(f"methods takes a list such as ['dense', 'topk'], not {methods!r}")
     if "method" in settings:
         raise PlanError("a comparison takes methods, not a method")
     if links is not None and (not _are(links, str) or "link" in settings):

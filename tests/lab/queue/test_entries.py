@@ -83,8 +83,11 @@ def test_real_links_need_a_quiet_machine(tmp_path):
     [
         ("", "has no plans"),
         ("[[plan]]", r"no setting 'plan' \(did you mean 'plans'\?\)"),
-        ('[[plans]]\nmethods = ["topkk"]', r"plans number 1: .*did you mean 'topk'"),
-        ('[[plans]]\nmethods = ["dense"]\n[[plans]]\nmethods = ["dense"]\nrank = 2', "plans number 2: .*'ranks'"),
+        ('[[plans]]\nmethods = ["topkk"]', r"number 1 with its defaults: .*did you mean 'topk'"),
+        (
+            '[[plans]]\nmethods = ["dense"]\n[[plans]]\nmethods = ["dense"]\nrank = 2',
+            "number 2 with its defaults: .*'ranks'",
+        ),
         ('[[plans]]\nmethods = ["dense"]\nworkload = "cifar"', "unknown workload 'cifar'"),
         ('[[plans]]\nmethods = ["dense"]\nworkload = "cifar10-resnet18"', "no budget 'plateau', only small, full"),
         ('[[plans]]\nmethods = ["dense"]\nlinks = ["10mbits"]', "'10mbits' is not a link"),
@@ -92,6 +95,7 @@ def test_real_links_need_a_quiet_machine(tmp_path):
         ('[[plans]]\nmethods = ["dense"]\nbatch = 1', "a batch of 1 cannot be divided"),
         ('[[plans]]\nmethods = ["dense"]\nbudget = "small"\ntune = [1, 3]', "chosen by validation"),
         ('[[plans]]\nmethods = ["dense"]\nname = "a/b"', "a name becomes a folder"),
+        ('[[plans]]\nmethods = ["dense"]\npriorty = 1', r"no setting 'priorty' \(did you mean 'priority'\?\)"),
         ('[[plans]]\nmethods = ["dense"]\npriority = "high"', "priority takes a number, higher goes first, not 'high'"),
         ('[[plans]]\nmethods = ["dense"]\ntags = "a"', "tags takes a list of texts, not 'a'"),
         ('[[plans]]\nmethods = ["dense"]\nquiet_machine = 1', "quiet_machine is true or false, not 1"),
@@ -104,6 +108,14 @@ def test_real_links_need_a_quiet_machine(tmp_path):
 def test_a_mistake_in_a_queue_file_is_shown(tables, message, tmp_path):
     with pytest.raises(PlanError, match=message):
         queue.read(written(tmp_path, tables))
+
+
+def test_a_folder_is_seen_from_the_file_wherever_the_queue_is_started(tmp_path, monkeypatch):
+    path = written(tmp_path, '[[plans]]\nmethods = ["dense"]')
+    path.write_text(path.read_text().replace(f'out = "{tmp_path / "out"}"', 'out = "../results"'))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert queue.read(path).out == tmp_path.parent / "results"
 
 
 def test_the_same_run_in_two_tables_is_made_once(tmp_path):

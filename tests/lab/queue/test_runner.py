@@ -124,7 +124,7 @@ def test_a_queue_that_is_killed_takes_its_run_with_it_and_goes_on_to_the_same_bi
     assert "1 running" in shown
     assert "min to go" in shown
     waited(lambda: not queue.status(queue.read(path), "").at_work)
-    assert "of seed 1" in text_of(path)
+    assert "seed 1 begun" in text_of(path)
     with begun(path) as again, begun(whole) as other:
         assert (again.wait(), other.wait()) == (0, 0)
     run, unbroken = (

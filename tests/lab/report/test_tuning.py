@@ -129,3 +129,10 @@ def test_the_terminal_has_a_line_on_learning_rates():
     text = " ".join(printed(runs).split())
     assert "Learning rates, times the workload's: 0.3x for topk; 3x for sign (tried: 0.3x, 1x)." in text
     assert " lr " not in text
+
+
+def test_a_run_that_stands_in_two_folders_counts_once():
+    plan = {"method": "dense", "seed": 1, "lr_scale": 1.0}
+    twice = [a_run("dense", seed=1, plan=plan), a_run("dense", seed=1, plan=plan)]
+    (section,) = sections([*twice, a_run("dense", seed=2, plan=plan | {"seed": 2})])
+    assert [run.seed for run in section.entries[0].runs] == [1, 2]

@@ -1,8 +1,9 @@
 """A queue file: tables of plans, and the runs that they stand for."""
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ from thinwire.lab.checks import check_plan
 from thinwire.lab.comparison import Job
 from thinwire.lab.making import check_validated
 from thinwire.lab.place import MINUTES, check_minutes
-from thinwire.lab.plan import PlanError, read_file
+from thinwire.lab.plan import Plan, PlanError, read_file
 from thinwire.lab.runs import FILE, Run
-from thinwire.lab.study import Cell, cells_of
+from thinwire.lab.study import AXES, Cell, cells_of
 
 SETTINGS = ("out", "checkpoint_minutes", "defaults", "plans")  # of a queue file
 OWN = ("name", "tags", "priority", "quiet_machine")  # of a table of plans, beside those of a comparison
@@ -154,8 +155,9 @@ def _all_of(cell: Cell) -> Iterator[Job]:
 def read(path: Path) -> Queue:
     """The queue in a file; all that can be known to be wrong with it is found here."""
     stored = read_file(path)
-    _check_known("a queue file", stored, SETTINGS)
-    out = Path(_text("out", stored.get("out", f"runs/{path.stem}")))
+    _check_known(f"the queue file {path}", stored, SETTINGS)
+    # Seen from the file's folder: the queue is the same one from wherever it is started.
+    out = Path(os.path.normpath(path.parent / _text("out", stored.get("out", f"runs/{path.stem}"))))
     minutes = stored.get("checkpoint_minutes", MINUTES)
     check_minutes(minutes)
     defaults, tables = stored.get("defaults", {}), stored.get("plans")
@@ -168,13 +170,14 @@ def read(path: Path) -> Queue:
         try:
             entries.append(_entry(dict(defaults) | table, out / WORK, minutes))
         except ValueError as error:
-            raise PlanError(f"{path}, plans number {number}: {error}") from None
+            raise PlanError(f"{path}, [[plans]] number {number} with its defaults: {error}") from None
     queue = Queue(out, tuple(entries))
     queue.check()
     return queue
 
 
 def _entry(settings: dict[str, Any], work: Path, minutes: float) -> Entry:
+    _check_known("a table of plans", settings, (*OWN, *AXES, *(field.name for field in fields(Plan))))
     own = {name: settings.pop(name) for name in OWN if name in settings}
     if "method" in settings and "methods" not in settings:
         settings["methods"] = [settings.pop("method")]

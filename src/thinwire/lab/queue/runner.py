@@ -16,6 +16,7 @@ from typing import IO
 
 from thinwire.lab.comparison import Failed
 from thinwire.lab.queue.entries import FAILED, Item, Queue
+from thinwire.lab.report.units import metric_name, metric_text
 from thinwire.lab.runs import FILE, Run
 
 NICE = 19  # added to a run's niceness, unless it needs a quiet machine
@@ -79,7 +80,8 @@ def _make(item: Item, child: "Child", lock: IO[str]) -> str:
         (folder / FAILED).write_text(f"{error}\n")
         return f"failed: {error}"
     shutil.rmtree(folder, ignore_errors=True)
-    return "done"
+    metric = f"{metric_name(made.metric)} {metric_text(made.metric, made.metrics[made.metric])}"
+    return f"done, {metric}, {made.took['wall'] / 60:.1f} min"
 
 
 def _last_words(folder: Path, code: int) -> str:

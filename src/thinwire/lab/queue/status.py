@@ -140,10 +140,11 @@ class Status:
 
     def _rows(self) -> dict[tuple[str, str], list[Line]]:
         rows: dict[tuple[str, str], list[Line]] = defaultdict(list)
+        tuned = {job for line in self.lines for cell in line.item.entry.cells for job in cell.tuned}
         for line in self.lines:
             plan = line.item.job.plan
             link = f" over {plan.link}" if plan.link else ""
-            scaled = "" if plan.lr_scale == 1 else f", lr x{plan.lr_scale:g}"
+            scaled = f" lr x{plan.lr_scale:g}" if line.item.job in tuned or plan.lr_scale != 1 else ""
             rows[f"{line.item.entry.name}{link}", plan.label + scaled].append(line)
         return rows
 
@@ -235,7 +236,7 @@ def _metric(runs: list[Run]) -> str:
 def _notes(lines: list[Line]) -> Iterator[str]:
     for line in lines:
         if line.progress is not None:
-            yield f"{line.state}, {line.progress.share:.0%} of seed {line.item.job.plan.seed}"
+            yield f"seed {line.item.job.plan.seed} {line.state}: {line.progress.share:.0%}"
     for state in (FAILED, QUIET):
         if count := sum(line.state == state for line in lines):
             yield f"{count} {state}"
@@ -243,5 +244,7 @@ def _notes(lines: list[Line]) -> Iterator[str]:
 
 def clock(seconds: float) -> str:
     """A time that people plan by."""
-    minutes = max(1, round(seconds / 60))
+    minutes = round(seconds / 60)
+    if not minutes:
+        return "<1 min"
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -3,7 +3,7 @@
 from html import escape
 
 from thinwire.lab.report.summary import Section
-from thinwire.lab.report.table import seeds_text, target_text, validated_text
+from thinwire.lab.report.table import accumulated_text, seeds_text, target_text, validated_text
 from thinwire.lab.report.units import metric_name
 from thinwire.lab.report.validation import is_validated
 
@@ -45,6 +45,7 @@ def notes(section: Section) -> list[str]:
         "<b>training</b> and <b>time / step</b>: without evaluations. <b>vs dense</b>: how many times less time than "
         "dense took, over 1 is faster; dense is thinwire's own all-reduce of the gradients as they are."
     )
+    told += accumulated_text(section)
     if section.target is not None:
         told.append(_target(section))
     if section.modelled:

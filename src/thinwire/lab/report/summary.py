@@ -209,7 +209,7 @@ def _times(slow: Figure, fast: Figure) -> float | None:
 def sections(runs: Iterable[Run], target: float | None = None) -> list[Section]:
     """Sort runs into what can be compared; without a target, it is within 1 % of dense's metric, or of the best."""
     tasks: dict[tuple[object, ...], list[Run]] = defaultdict(list)
-    for run in runs:
+    for run in tuning.once(runs):
         task = (run.workload, run.link, run.ranks, run.transport, run.modelled, run.budget, run.shards, run.batch)
         tasks[(*task, run.threads, run.straggler, run.metric, run.better)].append(run)
     metrics = sorted({run.metric for (run, *_) in tasks.values()})

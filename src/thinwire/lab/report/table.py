@@ -74,6 +74,7 @@ def _short_notes(section: Section) -> list[str]:
         notes.append(replicas_text(section))
     if section.target is not None and _tells_targets(section):
         notes.append(f"Target: {target_text(section)}.")
+    notes += accumulated_text(section)
     if section.modelled:
         notes.append("Modelled: the time on the link was computed from the bytes, not measured.")
     elif section.first.transport == "simulated" and section.first.link is None:
@@ -108,6 +109,13 @@ def replicas_text(section: Section) -> str:
         f"Where replicas differ, {name} is that of their mean. Worst: that of the worst replica. Apart: how far "
         "replicas are from their mean at the end (root mean square over the ranks), as a share of its norm."
     )
+
+
+def accumulated_text(section: Section) -> list[str]:
+    """What is to be known of gradients that are accumulated."""
+    if not any(run.variant.startswith("accumulate") for run in section.runs):
+        return []
+    return ["accumulate:N: a step has N batches and one exchange. Compare it by whole trainings, not by steps."]
 
 
 def target_text(section: Section) -> str:

@@ -56,3 +56,13 @@ def best(rates: tuple[Rate, ...]) -> Rate:
         return sign * value if isfinite(value) else -inf, len(rate.runs), -abs(log(rate.scale))
 
     return max(rates, key=order)
+
+
+def once(runs: Iterable[Run]) -> list[Run]:
+    """The runs; one that stands in two folders, with the same plan and the same metrics, counts once."""
+
+    def key(number: int, run: Run) -> object:
+        same = run.label, run.method, run.seed, run.link, sorted(run.plan.items()), sorted(run.metrics.items())
+        return same if run.plan else number
+
+    return list({repr(key(number, run)): run for number, run in enumerate(runs)}.values())
