@@ -8,8 +8,9 @@ from math import log2
 import torch
 
 from benchmarks.rows import Row, at_least
-from thinwire import AdaComp, Reply, payload
-from thinwire.kernels.sparse import Sparse
+from thinwire import AdaComp, Reply
+from thinwire.kernels.sparse_tensor import Sparse
+from thinwire.wire import payload
 
 SIZE, STEPS, SETTLED = 1_000_000, 60, 40
 FLOORS = {50: 40.0, 500: 200.0}  # times smaller, as the paper has them for convolutions and for dense layers

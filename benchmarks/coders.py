@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from benchmarks.rows import Row, at_least, at_most
 from benchmarks.timing import interleaved, threads_of_torch
 from thinwire import GenNorm, Histogram, Huffman, Quantize, Rans
-from thinwire.coding.squeezed import squeeze
+from thinwire.entropy.block import squeeze
 from thinwire.kernels import huffman, rans
 from thinwire.kernels.bits import pack, unpack
 from thinwire.kernels.frequencies import counted, scaled
-from thinwire.lab.captured import read
+from thinwire.lab.recording.captured import read
 
 SIZE, SHAPE = 2**24, 0.7
 SCALES = {8: 3.37, 4: 0.56}  # levels in the law's unit: entropies near 5.16 and 2.59 bits

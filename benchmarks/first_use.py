@@ -43,7 +43,7 @@ def use() -> None:
             talks = [thinwire.together([(thinwire.world(2), method.reduce(x, state))]) for state in states]
             outcomes = thinwire.Simulated(2).run(talks)
             states = [state for ((reply, state),) in outcomes]
-            thinwire.lazy.copy_(torch.empty_like(x), outcomes[0][0][0].reduced)
+            thinwire.core.lazy.copy_(torch.empty_like(x), outcomes[0][0][0].reduced)
     if not sys.argv[1:]:
         payload.encode(x, thinwire.Quantize(8, True, block=100_000), 0)
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from benchmarks.rows import Row
 from thinwire import GenNorm, Histogram, Huffman, PayloadError, Rans
-from thinwire.coding import Coder, Model
-from thinwire.coding.squeezed import expand, squeeze
+from thinwire.entropy import Coder, Model
+from thinwire.entropy.block import expand, squeeze
 
 TIMES = 100_000
 GUARD = 4096  # bytes beside the data, that must stay as they are

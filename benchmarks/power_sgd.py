@@ -13,7 +13,7 @@ from torch import Tensor
 import thinwire
 from benchmarks.rows import Row, at_most
 from benchmarks.timing import interleaved
-from thinwire.lab import models
+from thinwire.lab.tasks import models
 
 BARS = {1: 4.5, 4: 6.5}  # at most so many copies, by rank
 

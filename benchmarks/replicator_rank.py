@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 import thinwire
-from thinwire.lab.models import MODELS
+from thinwire.lab.tasks.models import MODELS
 
 BATCH, FEW = 128, 4  # over all replicas; as many as the task has, and so few that a step is short
 Batch = tuple[Tensor, Tensor]

@@ -13,9 +13,11 @@ from torch import Tensor
 
 from benchmarks.rows import Row, at_least, at_most
 from benchmarks.timing import interleaved, threads_of_torch
-from thinwire import AdaComp, Feedback, Reducer, Reply, TopK, payload
-from thinwire.kernels import bins, top_k
-from thinwire.lazy import Rest, left_after
+from thinwire import AdaComp, Feedback, Reducer, Reply, TopK
+from thinwire.core.lazy import Rest, left_after
+from thinwire.kernels import bins
+from thinwire.kernels import selection as top_k
+from thinwire.wire import payload
 
 SIZE = 25_000_000
 RATIO = 0.01

@@ -15,13 +15,13 @@ from torch.optim import Optimizer
 
 from benchmarks.rows import Row, at_least
 from benchmarks.timing import interleaved, threads_of_torch
-from thinwire.lab import machine
-from thinwire.lab.datasets.camvid import CLASSES, HEIGHT, WIDTH, Scenes
-from thinwire.lab.datasets.images import Images
-from thinwire.lab.datasets.text import Text
-from thinwire.lab.workload import Split, Workload
-from thinwire.lab.workloads import named
-from thinwire.lab.workloads.characters import CHARACTERS, CharacterModel
+from thinwire.lab.runner import machine
+from thinwire.lab.tasks.datasets.camvid import CLASSES, HEIGHT, WIDTH, Scenes
+from thinwire.lab.tasks.datasets.images import Images
+from thinwire.lab.tasks.datasets.text import Text
+from thinwire.lab.tasks.workload import Split, Workload
+from thinwire.lab.tasks.workloads import named
+from thinwire.lab.tasks.workloads.characters import CHARACTERS, CharacterModel
 
 RANKS, STEPS, REPEATS = 4, 2, 4
 BAR = 1.0  # of images: none may be slower than before; texts have no layout

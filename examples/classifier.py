@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 import thinwire
 from thinwire import Context
-from thinwire.lab.datasets import digits
-from thinwire.lab.datasets.images import Images
+from thinwire.lab.tasks.datasets import digits
+from thinwire.lab.tasks.datasets.images import Images
 
 BATCH = 120  # over all replicas
 

@@ -9,8 +9,8 @@ from torch import Tensor
 import thinwire
 from thinwire import DataParallel, Message, Parameter, Peers, Reducer, Replica, Reply, Simulated, together, world
 from thinwire.core import State, Talk
-from thinwire.lazy import dense
-from thinwire.states import plain
+from thinwire.core.lazy import dense
+from thinwire.core.states import plain
 
 
 class Held(NamedTuple):

@@ -20,7 +20,7 @@ from thinwire import (
     When,
     parse,
 )
-from thinwire.described import Described, parts_of
+from thinwire.core.described import Described, parts_of
 from thinwire.methods import METHODS
 from thinwire.notation import LONGEST, vocabulary
 

@@ -6,8 +6,8 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from thinwire.lab.workloads.cifar10_vgg16 import Cifar10VGG16
-from thinwire.lab.workloads.schedules import cosine
+from thinwire.lab.tasks.workloads.cifar10_vgg16 import Cifar10VGG16
+from thinwire.lab.tasks.workloads.schedules import cosine
 
 
 class VGG16(Cifar10VGG16):

@@ -1,6 +1,6 @@
 """thinwire: communication-efficient distributed training for PyTorch."""
 
-from . import laws, methods
+from . import distributions, methods
 from .attach import attach, check_momentum
 from .codecs import (
     AdaptiveRandom,
@@ -23,29 +23,14 @@ from .codecs import (
     Ternary,
     TopK,
 )
-from .coding import GenNorm, Histogram, Huffman, Laplace, Normal, Rans
-from .core import (
-    EACH,
-    Codec,
-    Message,
-    Parameter,
-    PayloadError,
-    Peers,
-    Reducer,
-    Replica,
-    Reply,
-    Strategy,
-    together,
-)
-from .described import parts_of
+from .core import EACH, Codec, Message, Parameter, PayloadError, Peers, Reducer, Replica, Reply, Strategy, together
+from .core.described import parts_of
+from .core.lazy import Lazy, dense
+from .core.outcome import Learning
+from .entropy import GenNorm, Histogram, Huffman, Laplace, Normal, Rans
 from .handle import Handle
-from .lazy import Lazy, dense
-from .low_rank import Thin, load_low_rank, merged
 from .methods import gathered, served, settled, sharded, strategy_of
-from .nonfinite import NonFiniteError
 from .notation import NotationError, parse
-from .outcome import Learning
-from .preparing import prepared
 from .reducers import (
     EF21,
     LGC,
@@ -67,8 +52,6 @@ from .reducers import (
     servers,
     servers_apart,
 )
-from .rehearsal import Rehearsal
-from .replica import replica_of
 from .replicator import (
     Context,
     ContractError,
@@ -79,6 +62,10 @@ from .replicator import (
     global_batch_norm,
     run_script,
 )
+from .runtime.nonfinite import NonFiniteError
+from .runtime.preparation import prepared
+from .runtime.rehearsal import Rehearsal
+from .runtime.replica import replica_of
 from .strategies import (
     ABTraining,
     DataParallel,
@@ -96,6 +83,7 @@ from .strategies import (
     Unit,
     check_placed,
 )
+from .strategies.ab_training import Thin, load_low_rank, merged
 from .topologies import (
     ByHost,
     Complete,
@@ -223,9 +211,9 @@ __all__ = [
     "check_momentum",
     "check_placed",
     "dense",
+    "distributions",
     "gathered",
     "global_batch_norm",
-    "laws",
     "load_low_rank",
     "merged",
     "methods",

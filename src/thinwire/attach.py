@@ -12,12 +12,9 @@ from torch.optim import Optimizer
 
 from .codecs import Identity
 from .core import Codec, Reducer, Replica, Strategy
-from .described import parts_of
+from .core.described import parts_of
 from .handle import Handle
-from .hooks import Buckets, Updates, is_attached
 from .methods import notation_of, strategy_of
-from .nonfinite import check_on_nonfinite
-from .preparing import prepared
 from .reducers import (
     LGC,
     Choose,
@@ -31,10 +28,13 @@ from .reducers import (
     loses_nothing,
     servers_apart,
 )
-from .replica import local, parameters_of, replica_of
-from .session import Session
+from .runtime.hooks import Buckets, Updates, is_attached
+from .runtime.nonfinite import check_on_nonfinite
+from .runtime.peer_loss import ON_PEER_LOSS
+from .runtime.preparation import prepared
+from .runtime.replica import local, parameters_of, replica_of
+from .runtime.session import Session
 from .strategies import ABTraining, DataParallel, Independent, Neighbours, check_placed
-from .talks import ON_PEER_LOSS
 from .transports import BucketHook, Transport, transport_in
 
 A_MINUTE = 60.0  # to tell each other that something is wrong

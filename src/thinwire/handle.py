@@ -6,13 +6,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .averaging import averaged, centred, exported, led, refresh_batchnorm, whole
-from .low_rank import Thin
+from .core.outcome import Learning
 from .methods import notation_of
-from .outcome import Learning
 from .reducers import servers_apart
-from .session import Session
+from .runtime.averaging import averaged, centred, exported, led, refresh_batchnorm, whole
+from .runtime.session import Session
 from .strategies import Independent, Layer
+from .strategies.ab_training import Thin
 from .transports import Meter
 
 

@@ -18,8 +18,8 @@ from .codecs import (
     Ternary,
     TopK,
 )
-from .coding import GenNorm, Huffman
 from .core import Codec, Reducer, Strategy
+from .entropy import GenNorm, Huffman
 from .notation import parse, vocabulary
 from .reducers import (
     EF21,

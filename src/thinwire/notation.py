@@ -5,9 +5,10 @@ import difflib
 from inspect import isabstract
 from typing import Any
 
-from . import codecs, coding, reducers, strategies, topologies
+from . import codecs, reducers, strategies, topologies
+from . import entropy as coding
 from .core import Peers
-from .described import Described
+from .core.described import Described
 
 LONGEST = 100_000  # characters; most notations have a few hundred, the weights of 64 ranks this many
 

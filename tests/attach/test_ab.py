@@ -13,7 +13,7 @@ import thinwire
 from thinwire import Rehearsal, load_low_rank, prepared, strategy_of
 
 from .processes import run
-from .test_local import attached, counts
+from .test_local_updates import attached, counts
 from .training import INPUTS, all_same, batch, classifier, held_out_loss, loss_of, parameters, refusal, same, train
 
 STEPS = 13

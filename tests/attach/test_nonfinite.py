@@ -11,18 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 import thinwire
 
 from .processes import run
-from .training import (
-    TINY_BUCKETS,
-    all_same,
-    classifier,
-    gradients,
-    loss_of,
-    parameters,
-    refusal,
-    same,
-    sgd,
-    train,
-)
+from .training import TINY_BUCKETS, all_same, classifier, gradients, loss_of, parameters, refusal, same, sgd, train
 
 METHODS = ["dense", "fp16", "topk", "randomk", "sign", "int8", "powersgd", "server", "topk8", "dgc"]
 # A matrix that is talked about alone, and a vector that methods talk about together with others.

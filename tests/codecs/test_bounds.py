@@ -34,8 +34,8 @@ from thinwire import (
     Sign,
     Ternary,
     TopK,
-    payload,
 )
+from thinwire.wire import payload
 
 from ..helpers import random
 

@@ -21,8 +21,8 @@ from thinwire import (
     Sign,
     Ternary,
     TopK,
-    payload,
 )
+from thinwire.wire import payload
 
 from ..helpers import random, same_bits
 

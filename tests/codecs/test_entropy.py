@@ -20,10 +20,10 @@ from thinwire import (
     Sign,
     Ternary,
     TopK,
-    payload,
 )
+from thinwire.wire import payload
 
-from ..coding.symbols import entries
+from ..entropy.sample_symbols import entries
 from ..helpers import random, same_bits
 
 

@@ -3,10 +3,11 @@ import math
 import pytest
 import torch
 
-from thinwire import MiniFloat, PayloadError, payload
+from thinwire import MiniFloat, PayloadError
 from thinwire.codecs.mini_float import matched
-from thinwire.coding.grids import MINIFLOATS
+from thinwire.entropy.grids import MINIFLOATS
 from thinwire.kernels import look_up
+from thinwire.wire import payload
 
 from ..helpers import random
 

@@ -39,8 +39,8 @@ from thinwire import (
     Sign,
     Ternary,
     TopK,
-    payload,
 )
+from thinwire.wire import payload
 
 FILE = Path(__file__).with_name("wire.json")
 SEED = 5

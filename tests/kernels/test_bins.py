@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from thinwire.kernels import bins
-from thinwire.kernels.sparse import Sparse
+from thinwire.kernels.sparse_tensor import Sparse
 
 from ..helpers import random, same_bits
-from .inputs import KINDS, LARGE, SIZES, vector
+from .kernel_inputs import KINDS, LARGE, SIZES, vector
 from .twins import on_one_thread
 
 

@@ -11,7 +11,7 @@ from thinwire import PayloadError
 from thinwire.kernels import huffman, rans
 from thinwire.kernels.frequencies import counted, scaled
 
-from .symbols import ALPHABETS, KINDS, LARGE, SMALL, Symbols, drawn
+from .symbol_rows import ALPHABETS, KINDS, LARGE, SMALL, Symbols, drawn
 from .twins import THREADS, on_threads, outcome, plainly
 
 both_coders = pytest.mark.parametrize("coder", [huffman, rans], ids=["huffman", "rans"])

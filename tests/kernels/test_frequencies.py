@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from thinwire.kernels.frequencies import counted, lengths, scaled, share_bits
 
-from .symbols import ALPHABETS, KINDS, drawn
+from .symbol_rows import ALPHABETS, KINDS, drawn
 from .twins import THREADS, on_threads, plainly
 
 some_weights = st.lists(st.integers(0, 2**40 - 1) | st.integers(0, 3), min_size=1, max_size=300).filter(any)

@@ -7,7 +7,7 @@ from thinwire import PayloadError
 from thinwire.kernels import huffman
 from thinwire.kernels.frequencies import counted, lengths, scaled
 
-from .symbols import drawn
+from .symbol_rows import drawn
 
 
 def test_the_bytes_are_as_described() -> None:

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from thinwire import Codec, Dither, ExponentialDither, NaturalCompression, Round
 from thinwire.codecs.leveled import powers
+from thinwire.core.lazy import Lazy
 from thinwire.kernels.norms import norms
-from thinwire.kernels.quantise import dithered, in_powers, levelled, scales_of
-from thinwire.lazy import Lazy
+from thinwire.kernels.quantization import dithered, in_powers, levelled, scales_of
 
 from ..helpers import random, same_bits
-from .test_few_bits import every_kind, vector
+from .test_quantization import every_kind, vector
 from .twins import THREADS, on_threads, plainly
 
 SIZES = (0, 1, 7, 1001, 10_007)

@@ -7,7 +7,7 @@ from thinwire import PayloadError
 from thinwire.kernels import rans
 from thinwire.kernels.frequencies import counted, scaled
 
-from .symbols import drawn
+from .symbol_rows import drawn
 from .twins import plainly
 
 

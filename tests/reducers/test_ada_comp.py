@@ -15,10 +15,10 @@ from thinwire import (
     Simulated,
     TopK,
     parse,
-    payload,
     replica_of,
 )
-from thinwire.lazy import dense, outline
+from thinwire.core.lazy import dense, outline
+from thinwire.wire import payload
 
 
 def parameter(kind, *shape):

@@ -36,7 +36,7 @@ from thinwire import (
     Ternary,
     TopK,
 )
-from thinwire.lazy import dense
+from thinwire.core.lazy import dense
 
 from ..helpers import by_rank, random, started, step
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from thinwire import LGC, Identity, Led, LGCServer, Parameter, Quantize, Reducer, Server
+from thinwire.core.lazy import outline
 from thinwire.kernels import positions
-from thinwire.lazy import outline
 from thinwire.reducers.auto_encoder import AutoEncoder, stepped
 from thinwire.reducers.learned import Learned
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from thinwire import Average, DataParallel, Feedback, PowerIteration, RandomK, Simulated, replica_of
-from thinwire.states import plain, restored
+from thinwire.core.states import plain, restored
 
 from ..helpers import by_rank, exchanged, parameter, random, same_bits, started, step
 from .test_power_sgd import distance, low_rank, repeated, resnet18, trained

@@ -22,9 +22,9 @@ from thinwire import (
     together,
     world,
 )
-from thinwire.lab.models import named
-from thinwire.lazy import dense
-from thinwire.states import plain, restored
+from thinwire.core.lazy import dense
+from thinwire.core.states import plain, restored
+from thinwire.lab.tasks.models import named
 
 from ..helpers import by_rank, exchanged, parameter, random, same_bits, started, step
 

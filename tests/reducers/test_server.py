@@ -24,7 +24,7 @@ from thinwire import (
     When,
     world,
 )
-from thinwire.lazy import dense
+from thinwire.core.lazy import dense
 
 from ..helpers import by_rank, same_bits, started, step
 

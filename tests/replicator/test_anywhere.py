@@ -12,7 +12,7 @@ import thinwire
 from tests.attach.processes import run
 from thinwire.lab import links as lab_links
 
-from .scripts import EXAMPLES, printed, printed_by_rank
+from .replica_scripts import EXAMPLES, printed, printed_by_rank
 
 SCRIPT, ARGUMENTS = "classifier.py", ("--steps", "4")
 # DiLoCo meets every 50 steps: often enough here to have met twice.

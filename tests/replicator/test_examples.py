@@ -6,7 +6,7 @@ import pytest
 
 from tests.attach.processes import run
 
-from .scripts import printed, printed_by_rank
+from .replica_scripts import printed, printed_by_rank
 
 
 def number(name: str, text: str) -> float:

@@ -22,7 +22,7 @@ from thinwire import (
     TopK,
     replica_of,
 )
-from thinwire.lab import models
+from thinwire.lab.tasks import models
 from thinwire.reducers.low_rank import orthonormal
 
 from ..helpers import same_bits

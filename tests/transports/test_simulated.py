@@ -28,11 +28,11 @@ from thinwire import (
     Sign,
     Simulated,
     TopK,
-    payload,
     together,
     world,
 )
-from thinwire.lazy import dense
+from thinwire.core.lazy import dense
+from thinwire.wire import payload
 
 from ..helpers import by_rank, random, same_bits, same_states, say, started, step
 

@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from record import Record, Shown
 from torch import Tensor
 
-from thinwire import payload
 from thinwire.codecs import Cast, Chain, Entropy, Identity, Quantize, TopK
 from thinwire.core import Codec
 from thinwire.reducers import LGC, LGCServer
 from thinwire.reducers.learned import Learned, LearnedState
+from thinwire.wire import payload
 
 SEED = 1
 BLOCK = 16  # values that a linear code takes together, as many as share a place in the auto-encoder's code

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 import thinwire
 from thinwire.codecs import Identity
 from thinwire.core import EACH, Conversation, Message, Reply
-from thinwire.described import parts_of
-from thinwire.lab.workload import Split, Workload
-from thinwire.lab.workloads.camvid_pspnet import CamvidPSPNet
-from thinwire.lab.workloads.cifar10_resnet18 import Cifar10ResNet18
-from thinwire.lab.workloads.cifar10_resnet20 import Cifar10ResNet20
+from thinwire.core.described import parts_of
+from thinwire.lab.tasks.workload import Split, Workload
+from thinwire.lab.tasks.workloads.camvid_pspnet import CamvidPSPNet
+from thinwire.lab.tasks.workloads.cifar10_resnet18 import Cifar10ResNet18
+from thinwire.lab.tasks.workloads.cifar10_resnet20 import Cifar10ResNet20
 from thinwire.reducers import LGC, After, Led, Momentum
 from thinwire.reducers.learned import LearnedState
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from ..lab.comparison import Failed
-from ..lab.processes import RanksError
-from ..lab.scripts import ScriptError
+from ..lab.runner.comparison import Failed
+from ..lab.runner.processes import RanksError
+from ..lab.runner.scripts import ScriptError
 from .arguments import parser
 
 __all__ = ["main"]

@@ -4,11 +4,13 @@ import argparse
 from dataclasses import fields
 from pathlib import Path
 
-from ..lab import contraction, demo, fit, models, topology
-from ..lab.place import MINUTES
-from ..lab.plan import BUDGETS, TRANSPORTS, Plan
+from ..lab import contraction, fit, topology
+from ..lab.runner import demo
+from ..lab.runner.plan import BUDGETS, TRANSPORTS, Plan
+from ..lab.runner.run_folder import MINUTES
+from ..lab.tasks import models
 from ..version import __version__
-from . import answers
+from . import commands as answers
 
 LINK_HELP = "such as 100mbit, 1gbit, or 50mbit/10mbit for down/up"
 STAR_HELP = f"{LINK_HELP}; star:100mbit: one from rank 0 to each other"

@@ -1,14 +1,13 @@
 """Codecs: pure maps between a tensor and the parts that stand for it."""
 
 from .adaptive_random import AdaptiveRandom
-from .bin_marks import BinMarks
+from .binned_sign import BinMarks
 from .cast import Cast
 from .chain import Chain
 from .dither import Dither
 from .entropy import Entropy
 from .exponential_dither import ExponentialDither
 from .identity import Identity
-from .marks import Marks
 from .mini_float import MiniFloat
 from .natural_compression import NaturalCompression
 from .nonzero import Nonzero
@@ -17,6 +16,7 @@ from .random_k import RandomK
 from .round import Round
 from .shrink import Shrink
 from .sign import Sign
+from .sparse_sign import Marks
 from .ternary import Ternary
 from .top_k import TopK
 

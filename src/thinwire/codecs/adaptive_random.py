@@ -4,14 +4,14 @@ from math import isfinite
 import torch
 from torch import Tensor
 
-from ..bounds import Bounds, projection, unbiased
 from ..core import Parts
-from ..kernels import top_k
-from ..kernels.sparse import Sparse
-from ..lazy import Lazy, dense
-from ..precision import working
-from .drawing import key_of
-from .sparse import AtPositions, check_ratio, kept
+from ..core.bounds import Bounds, projection, unbiased
+from ..core.lazy import Lazy, dense
+from ..core.precision import working
+from ..kernels import selection as top_k
+from ..kernels.sparse_tensor import Sparse
+from .sampling import key_of
+from .sparsifier import AtPositions, check_ratio, kept
 
 UNIT = 2**32  # what is certain, in whole numbers
 

@@ -3,10 +3,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..bounds import Bounds, contraction
 from ..core import Codec, Parts
-from ..lazy import outline
-from .hostile import check_parts
+from ..core.bounds import Bounds, contraction
+from ..core.lazy import outline
+from .validation import check_parts
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 

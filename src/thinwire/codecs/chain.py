@@ -3,9 +3,9 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from ..bounds import LOSSLESS, UNKNOWN, Bounds, then
 from ..core import Codec, Parts
-from ..lazy import Lazy, Rest
+from ..core.bounds import LOSSLESS, UNKNOWN, Bounds, then
+from ..core.lazy import Lazy, Rest
 
 STRIDE = 2_654_435_761  # between the seeds of codecs, so that each draws by itself
 MANY = 10**6  # entries

@@ -3,15 +3,15 @@ from math import inf, sqrt
 
 from torch import Tensor
 
-from ..bounds import Bounds, unbiased
 from ..core import Codec, Parts
-from ..kernels.coded import Coded, Meaning
+from ..core.bounds import Bounds, unbiased
+from ..core.lazy import Lazy, dense, outline
+from ..core.precision import working
 from ..kernels.norms import norms
-from ..kernels.quantise import dithered, scales_of
-from ..lazy import Lazy, dense, outline
-from ..precision import working
-from .drawing import key_of
-from .hostile import check_parts
+from ..kernels.quantization import dithered, scales_of
+from ..kernels.quantized_tensor import Coded, Meaning
+from .sampling import key_of
+from .validation import check_parts
 
 NORMS = {"max": inf}
 

@@ -4,12 +4,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..bounds import LOSSLESS, Bounds
-from ..coding import Coder, Model
-from ..coding.squeezed import expand, squeeze
 from ..core import Codec, Parts, PayloadError
+from ..core.bounds import LOSSLESS, Bounds
+from ..core.lazy import outline
+from ..entropy import Coder, Model
+from ..entropy.block import expand, squeeze
 from ..kernels.bits import bytes_of
-from ..lazy import outline
 
 STORED, PLANES, WHOLE = 0, 2, 3  # how a part is cut into rows of symbols; 1 was a zstandard frame
 

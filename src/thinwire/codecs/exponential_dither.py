@@ -3,11 +3,11 @@ from math import log2
 
 from torch import Tensor
 
-from ..bounds import Bounds, unbiased
 from ..core import Parts
-from ..kernels.coded import Levels
+from ..core.bounds import Bounds, unbiased
 from ..kernels.norms import norms
-from ..kernels.quantise import in_powers, levelled, scales_of
+from ..kernels.quantization import in_powers, levelled, scales_of
+from ..kernels.quantized_tensor import Levels
 from .dither import check_norm, longest, power_of
 from .leveled import Leveled, both_signs, check_base, powers
 

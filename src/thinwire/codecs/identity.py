@@ -1,7 +1,7 @@
 from dataclasses import dataclass
 
-from ..bounds import LOSSLESS, Bounds
 from ..core import Codec, Parts
+from ..core.bounds import LOSSLESS, Bounds
 
 
 @dataclass(frozen=True, repr=False)

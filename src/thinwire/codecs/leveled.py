@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from ..core import Codec, Parts
-from ..kernels.coded import Coded, Levels
+from ..core.lazy import Lazy, dense, outline
+from ..core.precision import working
 from ..kernels.norms import norms
-from ..lazy import Lazy, dense, outline
-from ..precision import working
-from .drawing import key_of
-from .hostile import check_parts
+from ..kernels.quantized_tensor import Coded, Levels
+from .sampling import key_of
+from .validation import check_parts
 
 
 class Leveled(Codec):

@@ -6,15 +6,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..bounds import Bounds, contraction
-from ..coding.grids import MINIFLOATS
 from ..core import Codec, Parts, PayloadError
+from ..core.bounds import Bounds, contraction
+from ..core.lazy import outline
+from ..core.precision import working
+from ..distributions import fit_by_likelihood, grid_scale
+from ..entropy.grids import MINIFLOATS
 from ..kernels.bits import pack, packed_bytes, unpack
 from ..kernels.look_up import MANTISSA, looked_up, ranked
-from ..laws import fit_by_likelihood, grid_scale
-from ..lazy import outline
-from ..precision import working
-from .hostile import check_parts
+from .validation import check_parts
 
 SAMPLE = 2**16  # entries that a scale is found from
 

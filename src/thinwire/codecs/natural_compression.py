@@ -4,10 +4,10 @@ from math import frexp, isfinite, ldexp, nan
 import torch
 from torch import Tensor
 
-from ..bounds import Bounds, unbiased
 from ..core import Parts
-from ..kernels.coded import Levels
-from ..kernels.quantise import in_powers
+from ..core.bounds import Bounds, unbiased
+from ..kernels.quantization import in_powers
+from ..kernels.quantized_tensor import Levels
 from .exponential_dither import between
 from .leveled import Leveled, both_signs, one_scale, peak
 

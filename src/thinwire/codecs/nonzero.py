@@ -1,11 +1,11 @@
 from dataclasses import dataclass
 
-from ..bounds import LOSSLESS, Bounds
 from ..core import Parts
+from ..core.bounds import LOSSLESS, Bounds
+from ..core.lazy import outline
 from ..kernels import positions
-from ..kernels.sparse import Sparse
-from ..lazy import outline
-from .sparse import SparseCodec, scattered
+from ..kernels.sparse_tensor import Sparse
+from .sparsifier import SparseCodec, scattered
 
 
 @dataclass(frozen=True, repr=False)

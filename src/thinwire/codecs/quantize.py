@@ -3,14 +3,14 @@ from math import sqrt
 
 from torch import Tensor
 
-from ..bounds import Bounds, contraction, unbiased
 from ..core import Codec, Parts
-from ..kernels.coded import Coded, Meaning
-from ..kernels.quantise import levels, quantised
-from ..lazy import Lazy, dense, outline
-from ..precision import working
-from .drawing import key_of
-from .hostile import check_parts
+from ..core.bounds import Bounds, contraction, unbiased
+from ..core.lazy import Lazy, dense, outline
+from ..core.precision import working
+from ..kernels.quantization import levels, quantised
+from ..kernels.quantized_tensor import Coded, Meaning
+from .sampling import key_of
+from .validation import check_parts
 
 
 @dataclass(frozen=True, repr=False)

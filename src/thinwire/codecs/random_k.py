@@ -3,11 +3,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..bounds import Bounds, projection, unbiased
 from ..core import Codec, Parts
-from ..lazy import outline
-from ..precision import working
-from .sparse import check_ratio, kept, scattered
+from ..core.bounds import Bounds, projection, unbiased
+from ..core.lazy import outline
+from ..core.precision import working
+from .sparsifier import check_ratio, kept, scattered
 
 
 @dataclass(frozen=True, repr=False)

@@ -4,10 +4,10 @@ from math import ceil, isfinite, log, nan
 import torch
 from torch import Tensor
 
-from ..bounds import Bounds, contraction
 from ..core import Parts
-from ..kernels.coded import Levels
-from ..kernels.quantise import in_powers, in_scale, signed
+from ..core.bounds import Bounds, contraction
+from ..kernels.quantization import in_powers, in_scale, signed
+from ..kernels.quantized_tensor import Levels
 from .leveled import Leveled, both_signs, check_base, one_scale, peak, powers
 from .natural_compression import BITS, LEVELS, power_above
 

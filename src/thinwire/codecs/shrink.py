@@ -2,9 +2,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..bounds import Bounds
 from ..core import Codec, Parts
-from ..lazy import Lazy, Rest, dense
+from ..core.bounds import Bounds
+from ..core.lazy import Lazy, Rest, dense
 
 
 @dataclass(frozen=True, repr=False)

@@ -2,13 +2,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..bounds import Bounds, contraction
 from ..core import Codec, Parts
-from ..kernels.coded import Coded, Meaning
-from ..kernels.signs import signs
-from ..lazy import Lazy, dense, outline
-from ..precision import working
-from .hostile import check_parts
+from ..core.bounds import Bounds, contraction
+from ..core.lazy import Lazy, dense, outline
+from ..core.precision import working
+from ..kernels.quantized_tensor import Coded, Meaning
+from ..kernels.sign_bits import signs
+from .validation import check_parts
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,13 +3,13 @@ from math import inf
 
 from torch import Tensor
 
-from ..bounds import UNKNOWN, Bounds, contraction
 from ..core import Codec, Parts
-from ..kernels.coded import Coded, Meaning
-from ..kernels.signs import thirds
-from ..lazy import Lazy, dense, outline
-from ..precision import working
-from .hostile import check_parts
+from ..core.bounds import UNKNOWN, Bounds, contraction
+from ..core.lazy import Lazy, dense, outline
+from ..core.precision import working
+from ..kernels.quantized_tensor import Coded, Meaning
+from ..kernels.sign_bits import thirds
+from .validation import check_parts
 
 
 @dataclass(frozen=True, repr=False)

@@ -2,11 +2,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..bounds import Bounds, projection
-from ..kernels import top_k
-from ..kernels.sparse import Sparse
-from ..lazy import Lazy, Rest
-from .sparse import AtPositions, check_ratio, kept
+from ..core.bounds import Bounds, projection
+from ..core.lazy import Lazy, Rest
+from ..kernels import selection as top_k
+from ..kernels.sparse_tensor import Sparse
+from .sparsifier import AtPositions, check_ratio, kept
 
 
 @dataclass(frozen=True, repr=False)

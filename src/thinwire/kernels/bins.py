@@ -9,7 +9,7 @@ from torch.nn.functional import pad
 from .compiled import loops_for, vector
 from .layout import WORD
 from .scratch import scratch
-from .sparse import Sparse
+from .sparse_tensor import Sparse
 from .threads import spread, stretches
 
 USUAL = 8  # one in so many entries is selected at most, but for the first steps

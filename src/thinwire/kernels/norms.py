@@ -4,10 +4,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import quantise
+from . import quantization as quantise
 from .compiled import loops_for, vector
 from .layout import ABREAST, STRETCH
-from .quantise import in_blocks
+from .quantization import in_blocks
 from .threads import spread
 
 

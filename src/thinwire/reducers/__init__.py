@@ -1,23 +1,23 @@
 """Reducers: conversations about one tensor, which remember in an explicit state."""
 
 from .ada_comp import AdaComp
-from .after import After
 from .average import Average, as_reducer
 from .choose import Choose, When
 from .contracting import goes_by_rate
+from .dgc import Momentum
 from .difference import Difference
 from .ef21 import EF21
-from .feedback import Feedback
+from .error_feedback import Feedback
+from .fitted_float import Matched
+from .leader_top_k import Led
 from .learned import Learned
-from .led import Led
 from .lgc import LGC
 from .lgc_server import LGCServer
-from .matched import Matched
-from .momentum import Momentum
 from .power_iteration import PowerIteration
 from .power_sgd import PowerSGD
 from .server import Server, loses_nothing, servers, servers_apart
 from .sharded import Sharded
+from .warm_up import After
 
 __all__ = [
     "EF21",

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from ..codecs import BinMarks, Chain, Marks
 from ..core import Codec, Conversation, Message, Parameter, Reducer
+from ..core.lazy import left_after
+from ..core.precision import working
+from ..core.states import Spare
 from ..kernels.bins import add_and_select
-from ..lazy import left_after
-from ..precision import working
-from ..states import Spare
 from .average import STRIDE, Average
 
 BINS = {"conv": 50, "dense": 500, "recurrent": 500, "embedding": 500, "attention": 500}  # the paper's, by kind of layer

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Reducer
-from ..lazy import Lazy
+from ..core.lazy import Lazy
 
 STRIDE = 1_000_003  # between the seeds of one tensor's messages; tensors start from seeds next to each other
 

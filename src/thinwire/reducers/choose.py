@@ -4,7 +4,7 @@ from fnmatch import fnmatchcase
 from torch import Tensor
 
 from ..core import Codec, Conversation, Parameter, Reducer, State
-from ..described import Described
+from ..core.described import Described
 from .average import Average, as_reducer
 
 KINDS = ("conv", "dense", "recurrent", "embedding", "attention", "norm", "other")

@@ -4,15 +4,15 @@ from dataclasses import replace
 from typing import Any
 
 from ..core import Codec, Reducer
-from ..described import Described, parts_of
-from .after import After
+from ..core.described import Described, parts_of
 from .average import Average, as_reducer
-from .led import Led
+from .leader_top_k import Led
 from .power_iteration import PowerIteration
 from .power_sgd import PowerSGD
 from .server import Server
 from .sharded import Sharded
 from .shrinking import shrunk
+from .warm_up import After
 
 
 def goes_by_rate(method: Described) -> bool:

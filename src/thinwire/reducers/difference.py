@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from ..core import Codec, Conversation, Parameter, Reducer, Reply
-from ..lazy import Lazy
-from ..outcome import Learning
-from ..precision import working
-from ..states import Spare
+from ..core.lazy import Lazy
+from ..core.outcome import Learning
+from ..core.precision import working
+from ..core.states import Spare
 from .average import as_reducer
 from .contracting import contracting
 from .server import loses_nothing

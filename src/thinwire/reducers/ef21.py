@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from ..core import Codec, Conversation, Parameter, Reducer
-from ..outcome import Learning
-from ..precision import working
-from ..states import Spare
+from ..core.outcome import Learning
+from ..core.precision import working
+from ..core.states import Spare
 from .average import as_reducer
 from .contracting import contracting
 from .difference import Difference, DifferenceState

@@ -6,21 +6,21 @@ from typing import Any, TypeVar
 
 from ..codecs import Identity, Nonzero
 from ..core import Codec, Reducer
-from ..described import Described
+from ..core.described import Described
 from .ada_comp import AdaComp
-from .after import After
 from .average import Average
 from .choose import Choose, When
+from .dgc import Momentum
 from .difference import Difference
 from .ef21 import EF21
-from .feedback import Feedback
+from .error_feedback import Feedback
+from .leader_top_k import Led
 from .learned import Learned
-from .led import Led
 from .lgc import LGC
 from .lgc_server import LGCServer
-from .momentum import Momentum
 from .server import Server
 from .sharded import Sharded
+from .warm_up import After
 
 Kind = TypeVar("Kind", bound=Described)
 NEVER = 10**9  # steps

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..codecs import Identity
 from ..core import EACH, Codec, Conversation, Message, Parameter, Reducer, Reply
-from ..lazy import is_finite
-from ..outcome import Learning
+from ..core.lazy import is_finite
+from ..core.outcome import Learning
 from .auto_encoder import OPTIMIZERS, AutoEncoder, Trained, stepped
 from .average import STRIDE
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..codecs import Cast, TopK
-from ..codecs.sparse import check_ratio
+from ..codecs.sparsifier import check_ratio
 from ..core import EACH, Codec, Message, Parameter, Reply
 from .auto_encoder import AutoEncoder
 from .learned import Learned, LearnedState

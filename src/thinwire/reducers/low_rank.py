@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from ..core import Codec
-from ..kernels.product import aligned
-from ..precision import working
+from ..core.precision import working
+from ..kernels.low_rank_product import aligned
 
 
 def matrix_shape(shape: torch.Size) -> tuple[int, int]:

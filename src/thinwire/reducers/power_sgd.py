@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
-from ..kernels.product import Product, dots, renewed, sums
+from ..kernels.low_rank_product import Product, dots, renewed, sums
 from .average import STRIDE, Average
 from .low_rank import as_matrix, check, first_factors, orthonormal, pays
 

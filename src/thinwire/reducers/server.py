@@ -7,12 +7,12 @@ from torch import Tensor
 
 from ..codecs import Identity, Nonzero, TopK
 from ..core import EACH, Codec, Conversation, Message, Parameter, Reducer, Reply
-from ..described import Described, parts_of
-from ..lazy import Rest
-from ..outcome import Learning
-from ..precision import working
+from ..core.described import Described, parts_of
+from ..core.lazy import Rest
+from ..core.outcome import Learning
+from ..core.precision import working
 from .average import STRIDE, Average, as_reducer
-from .led import Led
+from .leader_top_k import Led
 from .power_iteration import PowerIteration
 from .power_sgd import PowerSGD
 from .serving import ServerState, check_codec

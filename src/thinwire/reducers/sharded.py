@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ..core import EACH, Codec, Conversation, Message, Reducer, Reply
-from ..precision import working
+from ..core.precision import working
 from .average import STRIDE
 from .serving import ServerState, check_codec
 from .shrinking import shrunk

@@ -8,8 +8,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from .context import Context
-from .moments import Moments
-from .normalised import Normalised, moments_of
+from .normalization import Normalised, moments_of
+from .running_moments import Moments
 
 
 class GlobalBatchNorm(_BatchNorm):

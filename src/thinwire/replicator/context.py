@@ -6,9 +6,9 @@ import torch
 
 from ..transports import Transport, mesh_of
 from .contract import Contract
+from .dataset_shares import Share
 from .devices import LogicalDevice
 from .primitives import Primitives
-from .shares import Share
 
 
 class Context(Primitives):

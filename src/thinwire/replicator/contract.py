@@ -13,7 +13,7 @@ from types import FrameType
 
 import torch
 
-from ..talks import Talks
+from ..runtime.peer_loss import Talks
 from ..transports import PeerLostError, Post, Transport, Unreachable
 
 DIGEST = 16  # bytes

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .context import Context
-from .moments import Moments
+from .running_moments import Moments
 
 AXES = 8  # of a value, at most: replicas tell each other so many lengths
 

@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from .. import payload
 from ..codecs import Identity
 from ..core import Envelope, Message, Peers, Talk
-from ..precision import working
+from ..core.precision import working
 from ..transports import Post, Transport
+from ..wire import payload
 from .contract import Contract, called_at
 from .nests import Nest, leaves, like_numbers, mapped, rebuilt, told
 

@@ -15,15 +15,16 @@ from ..core import Codec, Reducer, Strategy
 from ..handle import Handle
 from ..methods import notation_of, strategy_of
 from ..transports import Local, Meter, end_processes, seed_all, transport_here
-from . import checkpoints, rerun
-from .checkpoints import Kept
+from . import checkpoint_files as checkpoints
+from . import rerun
+from .checkpoint_files import Kept
 from .context import Context
 from .contract import Contract
 from .devices import device_here
 from .inputs import Inputs
-from .leaving import leave
 from .nests import detached
-from .training import Begun, Training
+from .shutdown import leave
+from .training_state import Begun, Training
 from .wrapping import Wrapping
 
 Step = Callable[[Context, Any], Any]

@@ -1,21 +1,21 @@
 """Strategies: what replicas talk about, and when."""
 
-from .ab_training import ABTraining
+from .ab_training.strategy import ABTraining
+from .ab_training.synchronization import workshop_of
 from .consensus import Consensus, consensus
 from .data_parallel import DataParallel, all_who_train
+from .decentralized import Neighbours
+from .easgd import Elastic
 from .edge_gossip import EdgeGossip
-from .elastic import Elastic
 from .gossip import Gossip
+from .hierarchical import Nested
 from .independent import Independent, Overlapping
-from .layer import Layer
-from .leader import Leader, leading
-from .local_steps import LocalSteps
-from .neighbours import Neighbours
-from .nested import Nested
-from .outer import OuterSGD
-from .placing import check_placed
-from .push import Push
-from .syncs import workshop_of
+from .layer_report import Layer
+from .leader_sgd import Leader, leading
+from .local_sgd import LocalSteps
+from .outer_sgd import OuterSGD
+from .placement import check_placed
+from .push_sum import Push
 from .units import Unit
 
 __all__ = [

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..codecs import Identity
 from ..core import Message, Peers, Reply, Talk, together
-from ..precision import working
+from ..core.precision import working
 
 
 class Consensus(NamedTuple):

@@ -6,10 +6,10 @@ from torch import Tensor
 
 from ..codecs import Identity, Sign
 from ..core import Codec, Message, Peers, Reducer, Replica, Reply, State, Strategy, Talk, together
-from ..outcome import Learning, Lost, Outcome
+from ..core.outcome import Learning, Lost, Outcome
 from ..reducers import as_reducer, servers, servers_apart
 from ..topologies import world
-from .layer import Layer
+from .layer_report import Layer
 from .units import Unit, check_fuse_below, layers_of, learning_of, not_finite, units_of, watched
 
 

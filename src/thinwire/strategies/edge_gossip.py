@@ -5,12 +5,12 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ..core import Codec, Message, Peers, Reducer, Replica, Reply, State, Talk, together
-from ..lazy import Lazy
-from ..outcome import Lost, Outcome
-from ..precision import working
+from ..core.lazy import Lazy
+from ..core.outcome import Lost, Outcome
+from ..core.precision import working
 from ..reducers import Average, PowerIteration, as_reducer
 from ..topologies import Graph, Ring, Topology
-from .neighbours import Neighbours, check_rate, check_topology, graph_of
+from .decentralized import Neighbours, check_rate, check_topology, graph_of
 from .units import Unit, check_fuse_below, not_finite, units_of, watched
 
 

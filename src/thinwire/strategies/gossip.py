@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from ..core import Codec, Message, Reducer, Replica, Reply, State, Talk, together
-from ..described import parts_of
-from ..lazy import dense
-from ..outcome import Lost, Outcome
+from ..core.described import parts_of
+from ..core.lazy import dense
+from ..core.outcome import Lost, Outcome
 from ..reducers import (
     EF21,
     Average,
@@ -23,7 +23,7 @@ from ..reducers import (
     as_reducer,
 )
 from ..topologies import Graph, Ring, Topology
-from .neighbours import Neighbours, check_rate, check_topology, graph_of
+from .decentralized import Neighbours, check_rate, check_topology, graph_of
 from .units import Unit, check_fuse_below, not_finite, units_of, watched
 
 # What comes of these is right only if all ranks hear the same: they agree on a basis or a scale, or share work.

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ..core import Replica, State, Strategy, Talk
-from ..outcome import Learning, Lost
+from ..core.outcome import Learning, Lost
 from ..topologies import Groups
-from .layer import Layer
+from .layer_report import Layer
 from .units import Unit, layers_of, learning_of
 
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Replica, Reply, State
-from ..lazy import Lazy, copy_, dense, hollow, is_finite, norm, pieces
-from ..outcome import Learning, Lost
-from ..precision import working
+from ..core.lazy import Lazy, copy_, dense, hollow, is_finite, norm, pieces
+from ..core.outcome import Learning, Lost
+from ..core.precision import working
 from ..reducers import as_reducer, servers_apart
-from .layer import Layer
+from .layer_report import Layer
 
 FUSED, JOINED = "small ones", "joined ones"  # kinds of units of several parameters
 

@@ -1,12 +1,12 @@
 """Who speaks with whom, as plain data: kinds of graphs, and the graphs that they make of so many ranks."""
 
+from .custom import Edges, Weights, edges_left
 from .exponential import Exponential
 from .graph import Graph
 from .groups import ByHost, Grouping, Groups, GroupsOf, Together, group_of, part_of, within
-from .kind import Topology
-from .own import Edges, Weights, edges_left
 from .random import ErdosRenyi, RandomRegular
 from .regular import Complete, Hypercube, Ring, Star, Torus
+from .topology import Topology
 from .world import world
 
 __all__ = [

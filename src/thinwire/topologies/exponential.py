@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .graph import Graph, check_size
-from .kind import Topology
+from .topology import Topology
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from ..core import Envelope, Replica, Reply, Talk
-from ..described import Described
+from ..core.described import Described
 
 Groups = tuple[tuple[int, ...], ...]  # of ranks, in order
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .graph import Graph, check_size, metropolis, reached
-from .kind import Topology
+from .topology import Topology
 
 TRIES = 10_000
 

@@ -6,9 +6,9 @@ from math import isqrt
 
 import numpy as np
 
+from .custom import Edges
 from .graph import Graph, Matrix, check_size, metropolis
-from .kind import Topology
-from .own import Edges
+from .topology import Topology
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,14 +1,14 @@
 """Transports: they say it and count it. The only place that knows torch.distributed."""
 
-from .collectives import Collectives, Unreachable
-from .ddp import BucketHook, ddp_of
-from .draws import Draws, seed_all, seed_of
+from .ddp_bucket_hook import BucketHook, ddp_of
 from .exchange import Post
-from .finding import end_processes, transport_here, transport_in
+from .failure_agreement import Decision, Meeting, Note, PeerLostError, told_of
 from .in_process import Local, StoppedError, World, here
-from .meeting import Decision, Meeting, Note, PeerLostError, told_of
+from .lookup import end_processes, transport_here, transport_in
 from .meshes import mesh_of
 from .meter import Meter
+from .process_group import Collectives, Unreachable
+from .random_state import Draws, seed_all, seed_of
 from .simulated import LockStepError, Simulated
 from .transport import Transport
 from .worker import Queue, Worker

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .. import payload
 from ..core import EACH, Envelope, PayloadError, Reply, Talk
+from ..wire import payload
+from .all_reduce import Summed
+from .encoded_message import Sealed
 from .meter import Meter
-from .sealed import Sealed
-from .summed import Summed
 
 SIZE_BYTES = 8  # of a length that is told before payloads whose length varies
 

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from ..core import Talk
-from .draws import Draws
 from .exchange import Post
-from .meeting import PeerLostError
+from .failure_agreement import PeerLostError
 from .meter import Meter
+from .random_state import Draws
 from .simulated import LockStepError
 from .transport import Transport
 from .worker import AtOnce, Queue

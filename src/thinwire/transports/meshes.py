@@ -4,7 +4,7 @@ from typing import Any
 
 from torch.distributed.device_mesh import init_device_mesh
 
-from .collectives import Collectives
+from .process_group import Collectives
 from .transport import Transport
 
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.lab.killing import below
-from tests.lab.queue.samples import written
-from tests.lab.tasks import called
-from tests.lab.test_resuming import told
+from tests.lab.queue.sample_queues import written
+from tests.lab.runner.killing import below
+from tests.lab.runner.test_resuming import told
+from tests.lab.sample_tasks import called
 from thinwire.lab import queue, report
-from thinwire.lab.comparison import PROGRESS, Failed
-from thinwire.lab.place import CHECKPOINTS
-from thinwire.lab.runs import MOST_BYTES, Run
+from thinwire.lab.recording.runs import MOST_BYTES, Run
+from thinwire.lab.runner.comparison import PROGRESS, Failed
+from thinwire.lab.runner.run_folder import CHECKPOINTS
 
 SLOW = f"""
 [[plans]]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.report.samples import a_run, comparison, differing, layered, saved
+from tests.lab.report.sample_runs import a_run, comparison, differing, layered, saved
 from tests.lab.report.test_page import PLOTS
 from thinwire.lab import report
 

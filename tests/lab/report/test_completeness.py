@@ -1,8 +1,8 @@
 import re
 
 from tests.lab.report.parsed import Page
-from tests.lab.report.samples import a_run
-from tests.lab.report.test_table import printed
+from tests.lab.report.sample_runs import a_run
+from tests.lab.report.test_report_table import printed
 from thinwire.lab.report.page import page as page_of
 from thinwire.lab.report.summary import sections
 

@@ -1,7 +1,7 @@
 import pytest
 
-from tests.lab.report.samples import a_run, comparison
-from thinwire.lab.report import curves
+from tests.lab.report.sample_runs import a_run, comparison
+from thinwire.lab.report.charts import curves
 from thinwire.lab.report.columns import columns
 from thinwire.lab.report.findings import findings
 from thinwire.lab.report.summary import sections

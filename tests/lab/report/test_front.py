@@ -2,9 +2,10 @@ import math
 
 import pytest
 
-from tests.lab.report.samples import comparison
-from thinwire.lab.report import front, looks
-from thinwire.lab.report.scatter import pareto
+from tests.lab.report.sample_runs import comparison
+from thinwire.lab.report import front
+from thinwire.lab.report.charts import style as looks
+from thinwire.lab.report.charts.scatter import pareto
 from thinwire.lab.report.summary import sections
 
 

@@ -2,10 +2,10 @@ import copy
 
 import pytest
 
+from tests.lab.recording.test_record import recorded
 from tests.lab.report.parsed import Page
-from tests.lab.report.samples import STEPS, a_run, saved
-from tests.lab.report.test_table import printed
-from tests.lab.test_record import recorded
+from tests.lab.report.sample_runs import STEPS, a_run, saved
+from tests.lab.report.test_report_table import printed
 from thinwire.cli import main
 from thinwire.lab import report
 from thinwire.lab.links import Link

@@ -5,7 +5,7 @@ from statistics import mean, stdev
 import pytest
 
 from tests.lab.report.parsed import Page
-from tests.lab.report.samples import a_run, comparison, differing, saved
+from tests.lab.report.sample_runs import a_run, comparison, differing, saved
 from thinwire.lab import report
 from thinwire.lab.report.page import page as page_of
 from thinwire.lab.report.summary import sections

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tests.lab.report.samples import a_layer, a_run
+from tests.lab.report.sample_runs import a_layer, a_run
 from thinwire.lab.report import read
 
 

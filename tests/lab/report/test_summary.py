@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from tests.lab.report.samples import a_run, comparison, differing
-from thinwire.lab.report.reaching import seconds_to
+from tests.lab.report.sample_runs import a_run, comparison, differing
 from thinwire.lab.report.summary import Figure, sections
+from thinwire.lab.report.time_to_metric import seconds_to
 
 
 def section_of(runs, target=None):

@@ -1,6 +1,6 @@
 from tests.lab.report.parsed import Page
-from tests.lab.report.samples import a_run, differing
-from tests.lab.report.test_table import printed
+from tests.lab.report.sample_runs import a_run, differing
+from tests.lab.report.test_report_table import printed
 from thinwire.lab.report.findings import findings
 from thinwire.lab.report.page import page as page_of
 from thinwire.lab.report.summary import sections

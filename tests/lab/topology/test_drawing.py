@@ -7,8 +7,8 @@ import thinwire
 from thinwire import Complete, Edges, Exponential, Hypercube, RandomRegular, Ring, Star, Topology, Torus
 from thinwire.lab.topology import braille
 from thinwire.lab.topology.braille import Canvas
+from thinwire.lab.topology.coordinates import places
 from thinwire.lab.topology.drawing import MOST_RANKS, drawing
-from thinwire.lab.topology.places import places
 
 KINDS = [Ring(), Torus(), Star(), Complete(), Exponential(), RandomRegular(4), Hypercube()]
 

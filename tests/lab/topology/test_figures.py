@@ -8,22 +8,11 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from thinwire import (
-    Complete,
-    Edges,
-    Exponential,
-    Ring,
-    Star,
-    Topology,
-    Torus,
-    Weights,
-    parse,
-    strategy_of,
-)
+from thinwire import Complete, Edges, Exponential, Ring, Star, Topology, Torus, Weights, parse, strategy_of
 from thinwire.lab import topology
 from thinwire.lab.topology import KINDS, Told, named, tell
 from thinwire.lab.topology.figures import SHORT_NAMES
-from thinwire.lab.topology.picture import picture
+from thinwire.lab.topology.graph_picture import picture
 
 ONE_WAY = Edges(((0, 1), (1, 2), (2, 0), (0, 2)), directed=True)
 SVG = "{http://www.w3.org/2000/svg}"

@@ -15,7 +15,7 @@ from . import look_up as look_up
 
 LOOPS = {
     "bins": ("add_and_reach", "told"),
-    "coded": (
+    "quantized_tensor": (
         "add_coded",
         "add_levels",
         "add_rest_of_coded",
@@ -26,9 +26,9 @@ LOOPS = {
     "huffman": ("read_huffman12", "read_huffman16", "write_huffman12", "write_huffman16"),
     "indices": ("counted", "gaps_of", "join_gaps", "join_positions", "mark", "mark_gaps", "marked", "pack"),
     "look_up": ("looked_up", "ranked"),
-    "low_rank": ("add_rest", "dots", "product", "renewed", "sums"),
+    "low_rank_product": ("add_rest", "dots", "product", "renewed", "sums"),
     "norms": ("peaks", "squares"),
-    "quantising": ("quantise", "scales"),
+    "quantization": ("quantise", "scales"),
     "rans": ("read_rans14", "read_rans16", "write_rans14", "write_rans16"),
     "selection": (
         "add_and_filter",
@@ -41,8 +41,8 @@ LOOPS = {
         "keep_among",
         "sample_sum",
     ),
-    "signing": ("magnitudes", "signs", "thirds"),
-    "symbols": ("add_up_pieces", "count_symbols"),
+    "sign_bits": ("magnitudes", "signs", "thirds"),
+    "frequencies": ("add_up_pieces", "count_symbols"),
 }
 FILES = {loop: file for file, loops in LOOPS.items() for loop in loops}
 

@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 from ..layout import WORD
 from .instructions import bits_of
 from .jit import compiled, inlined
-from .places import note
 from .selection_vectors import add_and_largest32, add_and_largest64, reaching32, reaching64
+from .set_bits import note
 
 Floats = NDArray[np.float32]
 Sizes = NDArray[np.int32]

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from ..layout import ABREAST, STRETCH
 from .instructions import float_of
 from .jit import compiled
-from .quantising import NOT_FINITE, WITHOUT_SIGN
+from .quantization import NOT_FINITE, WITHOUT_SIGN
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]

@@ -10,13 +10,8 @@ from numpy.typing import NDArray
 from ..layout import LOW_BITS, WORD
 from .instructions import bits_of
 from .jit import compiled, inlined
-from .places import note
-from .selection_vectors import (
-    add_and_filter64,
-    add_past_and_filter64,
-    filtered64,
-    lowest,
-)
+from .selection_vectors import add_and_filter64, add_past_and_filter64, filtered64, lowest
+from .set_bits import note
 
 Floats = NDArray[np.float32]
 Sizes = NDArray[np.int32]

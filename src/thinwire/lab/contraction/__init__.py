@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from thinwire.lab.contraction.contraction_page import page
+from thinwire.lab.contraction.contraction_table import shown
 from thinwire.lab.contraction.measure import Study, study
-from thinwire.lab.contraction.page import page
 from thinwire.lab.contraction.sources import Source, of_laws, of_run
-from thinwire.lab.contraction.table import shown
 from thinwire.lab.report.fitted import CONTRACTION as PAGE
 
 __all__ = ["FAMILY", "PAGE", "Source", "Study", "of_laws", "of_run", "shown", "study", "write"]

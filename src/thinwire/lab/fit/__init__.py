@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from thinwire.lab.fit.forms import FORMS, form
-from thinwire.lab.fit.page import page
-from thinwire.lab.fit.study import Study, study
-from thinwire.lab.fit.table import shown
+from thinwire.lab.fit.fit_page import page
+from thinwire.lab.fit.fit_study import Study, study
+from thinwire.lab.fit.fit_table import shown
+from thinwire.lab.fit.quantizers import FORMS, form
 from thinwire.lab.report.fitted import PAGE
 
 __all__ = ["FORMS", "PAGE", "Study", "form", "shown", "study", "write"]

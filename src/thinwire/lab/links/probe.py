@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from threading import Event, Thread
 
 from thinwire.lab.links.holder import address
-from thinwire.lab.links.ranks import counters, enter
+from thinwire.lab.links.rank_side import counters, enter
 
 PINGS = 50
 WARM_UP = 0.5  # seconds, at most: TCP has found the rate by then

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
-from thinwire.lab.comparison import Failed
-from thinwire.lab.queue.entries import FAILED, Item, Queue
-from thinwire.lab.report.units import metric_name, metric_text
-from thinwire.lab.runs import FILE, Run
+from thinwire.lab.queue.queue_file import FAILED, Item, Queue
+from thinwire.lab.recording.runs import FILE, Run
+from thinwire.lab.report.number_format import metric_name, metric_text
+from thinwire.lab.runner.comparison import Failed
 
 NICE = 19  # added to a run's niceness, unless it needs a quiet machine
 LOCK, LOCK_ATTEMPTS = "lock", 5

@@ -11,13 +11,13 @@ from typing import Any
 from rich.console import Group
 from rich.markup import escape
 
-from thinwire.lab.comparison import PROGRESS
-from thinwire.lab.plan import Plan
-from thinwire.lab.queue.entries import Item, Queue
+from thinwire.lab.queue.queue_file import Item, Queue
 from thinwire.lab.queue.runner import is_running
+from thinwire.lab.recording.runs import Run
+from thinwire.lab.report.number_format import metric_text
 from thinwire.lab.report.summary import Figure
-from thinwire.lab.report.units import metric_text
-from thinwire.lab.runs import Run
+from thinwire.lab.runner.comparison import PROGRESS
+from thinwire.lab.runner.plan import Plan
 from thinwire.lab.tables import plain_table
 
 LEAST = 0.02  # of a run: the pace of its first steps is not that of the others

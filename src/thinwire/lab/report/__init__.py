@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from thinwire.lab.links import Link
-from thinwire.lab.report import fitted, looks, page, picture
+from thinwire.lab.report import fitted, page, picture
+from thinwire.lab.report.charts import style as looks
+from thinwire.lab.report.number_format import human
 from thinwire.lab.report.on_links import on_links
 from thinwire.lab.report.picture import check_drawing
 from thinwire.lab.report.reading import read
 from thinwire.lab.report.summary import sections
 from thinwire.lab.report.table import table
-from thinwire.lab.report.units import human
 
 __all__ = ["PAGE", "PICTURE", "check_drawing", "human", "on_links", "read", "table", "write"]
 

@@ -2,13 +2,14 @@
 
 from collections import Counter
 
-from thinwire.lab.report import layers, svg
-from thinwire.lab.report.layers import Group, Values
-from thinwire.lab.report.looks import DASHES, Look, kind_look
-from thinwire.lab.report.planes import Plane, draw
-from thinwire.lab.report.plot import Plot
+from thinwire.lab.report import layer_section as layers
+from thinwire.lab.report.charts import svg
+from thinwire.lab.report.charts.planes import Plane, draw
+from thinwire.lab.report.charts.plot import Plot
+from thinwire.lab.report.charts.style import DASHES, Look, kind_look
+from thinwire.lab.report.charts.svg import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, Axis
+from thinwire.lab.report.layer_section import Group, Values
 from thinwire.lab.report.summary import Entry, Section
-from thinwire.lab.report.svg import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, Axis
 
 MORE_DASHES = (*DASHES, "9 3 2 3", "14 4", "1 5")  # for as many layers of a kind as a plot can have
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean
 
+from thinwire.lab.report.number_format import distance_text, duration, human, metric_name, metric_text, times
 from thinwire.lab.report.summary import Entry, Section
-from thinwire.lab.report.units import distance_text, duration, human, metric_name, metric_text, times
 from thinwire.lab.report.validation import best_steps, is_validated
 
 UNKNOWN = "-"

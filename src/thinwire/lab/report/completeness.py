@@ -3,9 +3,9 @@
 from collections import Counter
 from html import escape
 
+from thinwire.lab.report.charts.svg import tag
+from thinwire.lab.report.number_format import spoken
 from thinwire.lab.report.summary import Section
-from thinwire.lab.report.svg import tag
-from thinwire.lab.report.units import spoken
 
 FEW = 3  # methods that lack seeds, each of which is worth a warning
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
 
-from thinwire.lab.report import looks
-from thinwire.lab.report.looks import Look
-from thinwire.lab.report.plot import Plot
-from thinwire.lab.report.svg import tag
+from thinwire.lab.report.charts import style as looks
+from thinwire.lab.report.charts.plot import Plot
+from thinwire.lab.report.charts.style import Look
+from thinwire.lab.report.charts.svg import tag
 
 
 def document(title: str, lead: str, *main: str) -> str:

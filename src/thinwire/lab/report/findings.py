@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from thinwire.lab.report.number_format import duration, metric_name, metric_text, times
 from thinwire.lab.report.summary import Entry, Section
-from thinwire.lab.report.units import duration, metric_name, metric_text, times
 from thinwire.lab.report.validation import is_validated
 
 

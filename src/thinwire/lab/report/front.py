@@ -2,12 +2,13 @@
 
 from math import isfinite
 
-from thinwire.lab.report import svg, units
-from thinwire.lab.report.looks import Look
-from thinwire.lab.report.plot import Plot
-from thinwire.lab.report.scatter import Dot, pareto, scattered
+from thinwire.lab.report import number_format as units
+from thinwire.lab.report.charts import svg
+from thinwire.lab.report.charts.plot import Plot
+from thinwire.lab.report.charts.scatter import Dot, pareto, scattered
+from thinwire.lab.report.charts.style import Look
+from thinwire.lab.report.charts.svg import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, Axis
 from thinwire.lab.report.summary import Entry, Section
-from thinwire.lab.report.svg import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, Axis
 
 
 def front(section: Section, looks: dict[str, Look]) -> Plot:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from thinwire.lab.report import svg
-from thinwire.lab.report.svg import Point, tag, words
+from thinwire.lab.report.charts import svg
+from thinwire.lab.report.charts.svg import Point, tag, words
 
 MOST_LETTERS = 16
 LINE = 15  # height

@@ -2,9 +2,9 @@
 
 from html import escape
 
+from thinwire.lab.report.number_format import metric_name
 from thinwire.lab.report.summary import Section
 from thinwire.lab.report.table import accumulated_text, seeds_text, target_text, validated_text
-from thinwire.lab.report.units import metric_name
 from thinwire.lab.report.validation import is_validated
 
 

@@ -6,8 +6,8 @@ from itertools import groupby
 from statistics import fmean
 
 from thinwire.lab.links import Link
-from thinwire.lab.modelled import link_seconds
-from thinwire.lab.runs import Run
+from thinwire.lab.recording.runs import Run
+from thinwire.lab.sizing.link_model import link_seconds
 
 MEASURED = "time: its steps times the step time of a shorter run that was measured over this link"
 GUESSED = "has no link bytes by step: its modelled time follows its payload from step to step"

@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 from html import escape
 
-from thinwire.lab.report import looks, units
+from thinwire.lab.recording.runs import Run
+from thinwire.lab.report import number_format as units
+from thinwire.lab.report.charts import style as looks
+from thinwire.lab.report.charts.style import Look
+from thinwire.lab.report.charts.svg import tag
 from thinwire.lab.report.elements import document, swatch
 from thinwire.lab.report.fitted import Fitted
-from thinwire.lab.report.looks import Look
 from thinwire.lab.report.summary import Section
-from thinwire.lab.report.svg import tag
 from thinwire.lab.report.table import heading
 from thinwire.lab.report.task import MODELLED, task
-from thinwire.lab.runs import Run
 
 
 def page(sections: list[Section], laws: Sequence[Fitted] = ()) -> str:

@@ -4,9 +4,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from thinwire.lab.report import curves, units
-from thinwire.lab.report.curves import Curve
-from thinwire.lab.report.looks import Look
+from thinwire.lab.report import number_format as units
+from thinwire.lab.report.charts import curves
+from thinwire.lab.report.charts.curves import Curve
+from thinwire.lab.report.charts.style import Look
 from thinwire.lab.report.summary import Entry, Section
 from thinwire.lab.report.table import heading
 

@@ -1,10 +1,10 @@
 """The plots of a section. Each can be read without the page's script, and on paper."""
 
-from thinwire.lab.report import bars, curves, lines
-from thinwire.lab.report.dots import traffic
+from thinwire.lab.report.charts import bars, curves, lines
+from thinwire.lab.report.charts.dots import traffic
+from thinwire.lab.report.charts.plot import Plot
+from thinwire.lab.report.charts.style import Look
 from thinwire.lab.report.front import front
-from thinwire.lab.report.looks import Look
-from thinwire.lab.report.plot import Plot
 from thinwire.lab.report.summary import Section
 
 

@@ -2,14 +2,14 @@
 
 from html import escape
 
+from thinwire.lab.recording.runs import validation_name
+from thinwire.lab.report.charts.style import Look
+from thinwire.lab.report.charts.svg import tag
 from thinwire.lab.report.columns import UNKNOWN
 from thinwire.lab.report.elements import row, swatch, table
-from thinwire.lab.report.looks import Look
+from thinwire.lab.report.number_format import metric_name, metric_text
 from thinwire.lab.report.summary import Entry, Section
-from thinwire.lab.report.svg import tag
 from thinwire.lab.report.tuning import Rate
-from thinwire.lab.report.units import metric_name, metric_text
-from thinwire.lab.runs import validation_name
 
 NOTE = (
     "For each method, the learning rate with the best validation metric counts, with all its seeds. The figures here "

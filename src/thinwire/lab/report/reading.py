@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from thinwire.lab.report.layers import BYTES
+from thinwire.lab.recording.runs import FILE, Run
+from thinwire.lab.report.layer_section import BYTES
 from thinwire.lab.report.summary import PARTS
-from thinwire.lab.runs import FILE, Run
 
 ABOUT = {"name", "kind", "elements"}  # of a layer
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from html import escape
 
-from thinwire.lab.report import svg
-from thinwire.lab.report.looks import Look
-from thinwire.lab.report.svg import BOTTOM, Axis, tag, words
+from thinwire.lab.report.charts import svg
+from thinwire.lab.report.charts.style import Look
+from thinwire.lab.report.charts.svg import BOTTOM, Axis, tag, words
 
 ROW, BAR = 30, 18  # heights
 LETTERS = 15  # of a name

@@ -8,11 +8,11 @@ from math import isfinite
 from statistics import mean, stdev
 
 import thinwire
+from thinwire.lab.recording.runs import CONSENSUS, WORST, Run
 from thinwire.lab.report import tuning
-from thinwire.lab.report.reaching import seconds_to
+from thinwire.lab.report.number_format import is_share, metric_name
+from thinwire.lab.report.time_to_metric import seconds_to
 from thinwire.lab.report.tuning import Rate
-from thinwire.lab.report.units import is_share, metric_name
-from thinwire.lab.runs import CONSENSUS, WORST, Run
 
 SHORT = {repr(method.built): name for name, method in thinwire.methods.METHODS.items()}
 DENSE = repr(thinwire.methods.METHODS["dense"].built)

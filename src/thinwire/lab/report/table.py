@@ -6,6 +6,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from thinwire.lab.recording.runs import Run, validation_name
 from thinwire.lab.report.columns import (
     Column,
     columns,
@@ -15,12 +16,11 @@ from thinwire.lab.report.columns import (
     say_metric,
     say_to_target,
 )
+from thinwire.lab.report.number_format import counted, is_share, link_text, metric_name, metric_text
 from thinwire.lab.report.rates import rates_text
 from thinwire.lab.report.summary import Section, sections
-from thinwire.lab.report.units import counted, is_share, link_text, metric_name, metric_text
 from thinwire.lab.report.validation import is_validated
-from thinwire.lab.runs import Run, validation_name
-from thinwire.lab.straggler import Straggler
+from thinwire.lab.runner.straggler import Straggler
 from thinwire.lab.tables import plain_table
 
 

@@ -3,15 +3,17 @@
 from collections.abc import Callable
 from html import escape
 
-from thinwire.lab.report import adaptation, completeness, ranks, rates, ways
+from thinwire.lab.report import adaptation, completeness, rates
+from thinwire.lab.report import rank_section as ranks
+from thinwire.lab.report import traffic_by_link as ways
+from thinwire.lab.report.charts.style import Look, kind_order
+from thinwire.lab.report.charts.svg import tag
 from thinwire.lab.report.columns import UNKNOWN, columns
 from thinwire.lab.report.elements import card, cards, figure, row, swatch, table
 from thinwire.lab.report.findings import findings
-from thinwire.lab.report.looks import Look, kind_order
 from thinwire.lab.report.notes import notes
 from thinwire.lab.report.plots import plots
 from thinwire.lab.report.summary import Entry, Section
-from thinwire.lab.report.svg import tag
 from thinwire.lab.report.table import heading
 
 LAYERS = (

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import inf, isfinite, log
 from statistics import mean
 
+from thinwire.lab.recording.runs import Run
 from thinwire.lab.report.validation import validation
-from thinwire.lab.runs import Run
 
 
 def lr_scale(run: Run) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from thinwire.lab.runs import Run, validation_name
+from thinwire.lab.recording.runs import Run, validation_name
 
 
 def validation(run: Run) -> float | None:

@@ -7,7 +7,7 @@ from rich.text import Text
 
 import thinwire
 from thinwire.lab.topology.braille import ACROSS, DOWN, Canvas
-from thinwire.lab.topology.places import Places, Point, places
+from thinwire.lab.topology.coordinates import Places, Point, places
 
 MOST_RANKS, MOST_EDGES = 32, 150  # that can be told apart
 WIDEST = 76  # columns that a grid may take

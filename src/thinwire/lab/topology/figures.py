@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 import thinwire
-from thinwire.lab.report.svg import shortened
-from thinwire.lab.report.units import counted
+from thinwire.lab.report.charts.svg import shortened
+from thinwire.lab.report.number_format import counted
 from thinwire.lab.tables import plain_table
 from thinwire.lab.topology import drawing
 

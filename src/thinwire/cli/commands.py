@@ -1,0 +1,209 @@
+"""The answers to what is asked on the command line: each is the lab's, as a table or as JSON."""
+
+import argparse
+import json
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from ..lab import contraction, fit, links, queue, report, topology
+from ..lab.recording import captured
+from ..lab.recording.runs import Run
+from ..lab.runner import demo, scripts
+from ..lab.runner import jobs as making
+from ..lab.runner.comparison import Failed
+from ..lab.runner.plan import read_file
+from ..lab.runner.run_folder import MINUTES, check_minutes
+from ..lab.runner.study import cells_of
+from ..lab.sizing import compare_sizes, scale
+from ..lab.tasks import workloads
+from ..methods import METHODS
+
+
+def list_methods(options: argparse.Namespace, console: Console) -> None:
+    if options.json:
+        listed = {m.name: {"use": m.use, "notation": repr(m.built)} for m in METHODS.values()}
+        print(json.dumps(listed, indent=1))
+        return
+    table = Table("name", "when to use it", "notation", show_lines=True)
+    table.columns[0].no_wrap = True
+    table.columns[2].overflow = "fold"
+    for method in METHODS.values():
+        table.add_row(f"[bold]{method.name}", method.use, repr(method.built))
+    console.print(table)
+
+
+def list_workloads(options: argparse.Namespace, console: Console) -> None:
+    if options.json:
+        print(json.dumps(workloads.listed(), indent=1))
+    else:
+        console.print(workloads.shown())
+
+
+def tell_size(options: argparse.Namespace, console: Console) -> None:
+    with Console(stderr=True).status(f"measuring {options.method} on {options.model} ..."):
+        compared = compare_sizes.compare(options.method, options.model, options.ranks, options.steps)
+    if options.json:
+        print(json.dumps(compared.as_dict(), indent=1))
+    else:
+        console.print(compared.shown())
+
+
+def train(options: argparse.Namespace, console: Console) -> None:
+    asked = asked_by(options)
+    job = making.job_of(asked.said, asked.out, asked.minutes)
+    _tell(making.make([job], _progress(options, console), asked.quiet), asked.out, options, console, asked.quiet)
+
+
+def compare(options: argparse.Namespace, console: Console) -> None:
+    asked = asked_by(options)
+    report.check_drawing()
+    try:
+        cells = cells_of(asked.said, asked.out, asked.minutes)
+        runs = making.make_study(cells, _progress(options, console), asked.quiet)
+    except Failed:
+        # Those that came to their end are worth a report, if there are any.
+        with suppress(ValueError, OSError):
+            report.write(asked.out)
+        raise
+    _tell(runs, report.write(asked.out), options, console, asked.quiet)
+
+
+def run_queue(options: argparse.Namespace, console: Console) -> None:
+    asked = queue.read(options.file).tagged(options.tags)
+    if options.status:
+        found = queue.status(asked, str(options.file))
+        if options.json:
+            print(json.dumps(found.as_dict(), indent=1))
+        else:
+            console.print(found.shown())
+        return
+
+    def tell(text: str) -> None:
+        console.print(f"{datetime.now():%H:%M:%S}  {text}", markup=False, highlight=False, soft_wrap=True)
+
+    queue.run(asked, tell, options.quiet_machine, options.retry)
+
+
+def run_script(options: argparse.Namespace, console: Console) -> None:
+    scripts.run(options.script, options.rest, options.ranks, options.transport, options.method, options.link)
+
+
+def write_report(options: argparse.Namespace, console: Console) -> None:
+    asked = [links.Link.parse(text) for text in options.link]
+    page = report.write(options.folder, options.target, asked)
+    runs = report.on_links(report.read(options.folder), asked)
+    _tell(runs, page, options, console, target=options.target)
+
+
+def tell_fit(options: argparse.Namespace, console: Console) -> None:
+    if options.layers < 1:
+        raise ValueError(f"tables show 1 layer or more, not {options.layers}")
+    form, gradients = fit.form(options.form, options.scaled), captured.read(options.folder)
+    with Console(stderr=True).status("fitting ...") as status:
+        study = fit.study(gradients, form, lambda said: status.update(f"fitting {said} ..."))
+    page = fit.write(study, options.out or options.folder)
+    if options.json:
+        print(json.dumps(study.as_dict(), indent=1))
+    else:
+        console.print(fit.shown(study, options.layers))
+        console.print(f"[bold]{page}", soft_wrap=True)
+
+
+def tell_contraction(options: argparse.Namespace, console: Console) -> None:
+    source = contraction.of_laws(options.size) if options.on is None else contraction.of_run(options.on)
+    methods = dict.fromkeys(options.methods or contraction.FAMILY)
+    with Console(stderr=True).status("measuring ...") as status:
+        study = contraction.study(methods, source, options.draws, lambda said: status.update(f"measuring {said} ..."))
+    page = contraction.write(study, options.out or options.on or Path())
+    if options.json:
+        print(json.dumps(study.as_dict(), indent=1))
+    else:
+        console.print(contraction.shown(study))
+        console.print(f"[bold]{page}", soft_wrap=True)
+
+
+def check_link(options: argparse.Namespace, console: Console) -> None:
+    with Console(stderr=True).status(f"measuring {options.link} ..."):
+        checked = links.check(links.Link.parse(options.link), options.seconds)
+    if options.json:
+        print(json.dumps(checked.as_dict(), indent=1))
+    else:
+        console.print(checked.shown())
+
+
+def tell_scale(options: argparse.Namespace, console: Console) -> None:
+    with Console(stderr=True).status(f"measuring {options.method} on {options.model} ..."):
+        scaled = scale.scale(
+            options.method, options.model, options.ranks, options.link, options.latency_ms, options.compute_ms
+        )
+    if options.out:
+        scaled.draw(options.out)
+    if options.json:
+        print(json.dumps(scaled.as_dict(), indent=1))
+    else:
+        console.print(scaled.shown())
+
+
+def tell_topology(options: argparse.Namespace, console: Console) -> None:
+    told = topology.tell(topology.named(options.kind), options.ranks)
+    if options.svg:
+        topology.write(told, options.svg)
+    if options.json:
+        print(json.dumps(told.as_dict(), indent=1))
+    else:
+        console.print(told.shown())
+
+
+def run_demo(options: argparse.Namespace, console: Console) -> None:
+    runs, page = demo.run(options.out, _progress(options, console), options.ranks, options.steps)
+    _tell(runs, page, options, console)
+
+
+class Asked(NamedTuple):
+    """What the run file and the flags ask for; flags go first."""
+
+    said: dict[str, Any]  # of a plan, or of a comparison
+    out: Path
+    minutes: float  # between two checkpoints
+    quiet: bool
+
+
+def asked_by(options: argparse.Namespace) -> Asked:
+    flags = {name: value for name, value in vars(options).items() if name not in ("run", "json", "file", "rest")}
+    said = (read_file(options.file) if "file" in options else {}) | flags
+    for alternatives in ({"steps", "epochs"}, {"batch", "batch_per_rank"}):  # of which a flag replaces a file's
+        if alternatives & flags.keys():
+            for name in alternatives - flags.keys():
+                said.pop(name, None)
+    out, quiet, minutes = said.pop("out", None), said.pop("quiet", False), said.pop("checkpoint_minutes", MINUTES)
+    if not isinstance(out, str | Path):
+        raise ValueError(f"a run needs a folder to go to: --out, or out = ... in a run file (not {out!r})")
+    if not isinstance(quiet, bool):
+        raise ValueError(f"quiet is true or false, not {quiet!r}")
+    check_minutes(minutes)
+    return Asked(said, Path(out), minutes, quiet)
+
+
+def _progress(options: argparse.Namespace, console: Console) -> Console:
+    return Console(stderr=True) if options.json else console
+
+
+def _tell(
+    runs: list[Run],
+    where: Path,
+    options: argparse.Namespace,
+    console: Console,
+    quiet: bool = False,
+    target: float | None = None,
+) -> None:
+    if options.json:
+        print(json.dumps([asdict(run) for run in runs], indent=1))
+    elif not quiet:
+        console.print(report.table(runs, target))
+        console.print(f"[bold]{where}", soft_wrap=True)

@@ -1,0 +1,136 @@
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..core import Codec, Parts, PayloadError
+from ..core.lazy import Lazy, dense, outline
+from ..core.precision import working
+from ..kernels import positions
+from ..kernels import selection as top_k
+from ..kernels.bits import pack, packed_bytes, unpack
+from ..kernels.sparse_tensor import Sparse
+from .sparsifier import check_ratio, kept
+from .validation import check_parts
+
+ORDERS = ("index", "value", "magnitude")
+
+
+class Placed(Sparse):
+    """The scale of its layer at every place that was told, in the order in which they were."""
+
+    def __init__(self, scales: Tensor, counts: list[int], where: Tensor, like: Tensor) -> None:
+        each = torch.tensor(counts, device=where.device)
+        super().__init__(torch.repeat_interleave(scales.to(like.dtype), each), where, like)
+        self.scales = scales
+
+    def add_to(self, total: Tensor, weight: float | None = None) -> None:
+        values = self.values.to(total.dtype)
+        total.view(-1).index_add_(0, self.where, values if weight is None else values * weight)
+
+
+@dataclass(frozen=True, repr=False)
+class Places(Codec):
+    """Tells where the largest entries of each layer are, in some order, and how large they are on the whole.
+
+    What is decoded has, at these places, their root mean square in the layer. The values are for others to say, so this
+    is no codec for gradients, and not among those that a method is written with.
+    """
+
+    ratio: float  # of a layer's entries; lower: fewer
+    least: int = 10  # entries of a layer, if it has as many
+    order: str = "index"  # within a layer: "index"; by "value", the lowest first; by "magnitude", the largest first
+    sizes: tuple[int, ...] = ()  # of the layers, which follow one another; none given: all is one layer
+
+    def __post_init__(self) -> None:
+        check_ratio("Places", self.ratio)
+        if not (isinstance(self.least, int) and self.least > 0):
+            raise ValueError(f"Places tells 1 place of a layer at least, not {self.least!r}")
+        if self.order not in ORDERS:
+            raise ValueError(f"Places are in the order of {', '.join(map(repr, ORDERS))}, not {self.order!r}")
+
+    def layers(self, numel: int) -> tuple[int, ...]:
+        return self.sizes or (numel,)
+
+    def counts(self, numel: int) -> list[int]:
+        """How many places of each layer are told."""
+        return [min(n, max(self.least, kept(self.ratio, n))) for n in self.layers(numel)]
+
+    def encode(self, parts: Parts, seed: int) -> Parts:
+        x, *below = parts
+        return *self.encode_lazy(x, seed), *below
+
+    def encode_lazy(self, x: Tensor | Lazy, seed: int) -> Parts:
+        placed = x if isinstance(x, Placed) else self.found(dense(x))
+        return placed.scales, self._coded(placed.where, x.shape.numel()), outline(x)
+
+    def decode(self, parts: Parts, seed: int) -> Parts:
+        placed, below = self.decode_lazy(parts, seed)
+        return dense(placed), *below
+
+    def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
+        scales, coded, like, *below = parts
+        check_parts(like, scales, coded)
+        counts = self.counts(like.numel())
+        if scales.shape != (len(counts),) or not scales.is_floating_point():
+            raise PayloadError(f"{tuple(scales.shape)} scales are not those of {len(counts)} layers")
+        return Placed(scales, counts, self._where(coded, like.numel()), like), tuple(below)
+
+    def found(self, x: Tensor) -> Placed:
+        """The places of a tensor's largest entries."""
+        flat = x.flatten()
+        where, scales, start = [], [], 0
+        counts = self.counts(flat.numel())
+        for layer, count in zip(torch.split(flat, list(self.layers(flat.numel()))), counts, strict=True):
+            largest = top_k.largest(layer, count)
+            where.append(start + largest.where[self._turns(largest.values)])
+            scales.append(root_mean_square(largest.values))
+            start += layer.numel()
+        return Placed(torch.stack(scales), counts, torch.cat(where), x)
+
+    def _turns(self, values: Tensor) -> Tensor:
+        if self.order == "index":
+            return torch.arange(len(values), device=values.device)
+        return (values if self.order == "value" else -values.abs()).argsort(stable=True)
+
+    def _coded(self, where: Tensor, numel: int) -> Tensor:
+        """Without an order to tell, places are a set. With one, each is told by itself, at hardly more."""
+        if self.order == "index":
+            return positions.encode(where, numel)
+        pieces, start = [], 0
+        for size, places in zip(self.layers(numel), torch.split(where, self.counts(numel)), strict=True):
+            pieces.append(pack(places - start, _width(size)))
+            start += size
+        return torch.cat(pieces)
+
+    def _where(self, coded: Tensor, numel: int) -> Tensor:
+        counts, sizes = self.counts(numel), self.layers(numel)
+        if self.order == "index":
+            return positions.decode(coded, sum(counts), numel)
+        widths = [_width(size) for size in sizes]
+        lengths = [packed_bytes(count, width) for count, width in zip(counts, widths, strict=True)]
+        if coded.dtype != torch.uint8 or coded.numel() != sum(lengths):
+            raise PayloadError(f"{coded.numel()} bytes cannot code {sum(counts)} places among {numel}")
+        where, start = [], 0
+        for piece, count, width, size in zip(torch.split(coded, lengths), counts, widths, sizes, strict=True):
+            places = unpack(piece, count, width).long()
+            if count and int(places.max()) >= size:
+                raise PayloadError(f"place {int(places.max())} is not one of a layer of {size}")
+            where.append(places + start)
+            start += size
+        found = torch.cat(where)
+        if bool((found.sort().values.diff() == 0).any()):
+            raise PayloadError("a place is told twice")
+        return found
+
+
+def root_mean_square(values: Tensor) -> Tensor:
+    """In 32 bits at least; of nothing it is nothing."""
+    norm = torch.linalg.vector_norm(values, dtype=torch.float64)  # whose squares do not overflow
+    mean: Tensor = norm / max(1, len(values)) ** 0.5
+    return mean.to(working(values.dtype))
+
+
+def _width(size: int) -> int:
+    """The bits of a place among so many."""
+    return (size - 1).bit_length() if size else 0

@@ -1,0 +1,52 @@
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..core import Parts, PayloadError
+from ..core.bounds import Bounds, contraction
+from ..core.lazy import outline
+from ..core.precision import working
+from ..kernels import gaps
+from ..kernels.bits import pack, packed_bytes, unpack
+from ..kernels.sparse_tensor import Sparse
+from .sparsifier import SparseCodec, scattered
+from .validation import check_parts
+
+
+@dataclass(frozen=True, repr=False)
+class Marks(SparseCodec):
+    """Sends where entries are not zero and their signs; all of them get their mean size."""
+
+    variable = True
+    numeric = False
+
+    def bounds(self, size: int) -> Bounds:
+        return contraction(size)
+
+    def encode_sparse(self, kept: Sparse) -> Parts:
+        signs = pack((kept.values < 0).to(torch.uint8), 1)
+        return *gaps.encode(kept.where, kept.shape.numel()), signs, size_of(kept.values), outline(kept)
+
+    def decode_sparse(self, parts: Parts) -> tuple[Sparse, Parts]:
+        rests, lows, signs, size, like, *below = parts
+        check_parts(like, rests, lows, signs, size)
+        check_size(size, like)
+        where = gaps.decode(rests, lows, like.numel())
+        if signs.dtype != torch.uint8 or signs.numel() != packed_bytes(where.numel(), 1):
+            raise PayloadError(f"{signs.numel()} bytes cannot be the signs of {where.numel()} entries")
+        return scattered(signed(unpack(signs, where.numel(), 1), size), where, like), tuple(below)
+
+
+def size_of(values: Tensor) -> Tensor:
+    """The mean size; in 64 bits, so that the mean of equal sizes of 32 bits is that size."""
+    return (values.abs().sum(dtype=torch.float64) / max(values.numel(), 1)).to(working(values.dtype))
+
+
+def check_size(size: Tensor, like: Tensor) -> None:
+    if size.shape != () or size.dtype != working(like.dtype):
+        raise PayloadError(f"{size.dtype} {tuple(size.shape)} cannot be the one size of {like.dtype} entries")
+
+
+def signed(negative: Tensor, size: Tensor) -> Tensor:
+    return (1 - 2 * negative.to(size.dtype)) * size

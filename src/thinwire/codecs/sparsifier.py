@@ -1,0 +1,76 @@
+"""What the codecs that keep only some entries share."""
+
+from abc import abstractmethod
+
+from torch import Tensor
+
+from ..core import Codec, Parts, PayloadError
+from ..core.lazy import Lazy, dense, outline
+from ..kernels import positions
+from ..kernels.sparse_tensor import Sparse
+from .validation import check_parts
+
+
+class SparseCodec(Codec):
+    """Keeps some entries, and codes their values and where they are."""
+
+    def keep(self, x: Tensor) -> Sparse:
+        """What is coded of a tensor: all that is not zero, if not said otherwise."""
+        flat = x.flatten()
+        where = flat.nonzero().squeeze(1)
+        return Sparse(flat[where], where, x)
+
+    @abstractmethod
+    def encode_sparse(self, kept: Sparse) -> Parts: ...
+
+    @abstractmethod
+    def decode_sparse(self, parts: Parts) -> tuple[Sparse, Parts]:
+        """What was kept, and the parts below."""
+
+    def is_kept(self, x: Sparse) -> bool:
+        """Whether these are entries as `keep` would give them."""
+        return True
+
+    def encode(self, parts: Parts, seed: int) -> Parts:
+        x, *below = parts
+        return *self.encode_sparse(self.keep(x)), *below
+
+    def decode(self, parts: Parts, seed: int) -> Parts:
+        kept, below = self.decode_sparse(parts)
+        return kept.dense(), *below
+
+    def encode_lazy(self, x: Tensor | Lazy, seed: int) -> Parts:
+        return self.encode_sparse(x if isinstance(x, Sparse) and self.is_kept(x) else self.keep(dense(x)))
+
+    def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
+        return self.decode_sparse(parts)
+
+
+class AtPositions(SparseCodec):
+    """Keeps as many entries as a shape decides, and codes where they are in as many bytes."""
+
+    def encode_sparse(self, kept: Sparse) -> Parts:
+        coded = positions.encode(kept.where, kept.shape.numel())
+        return kept.values, coded, outline(kept)
+
+    def decode_sparse(self, parts: Parts) -> tuple[Sparse, Parts]:
+        values, coded, like, *below = parts
+        return scattered(values, positions.decode(coded, values.numel(), like.numel()), like), tuple(below)
+
+
+def kept(ratio: float, size: int) -> int:
+    """How many of `size` entries a ratio keeps: at least one, if there is one."""
+    return min(size, max(1, round(ratio * size)))
+
+
+def check_ratio(codec: str, ratio: float) -> None:
+    if not 0 < ratio <= 1:
+        raise ValueError(f"{codec} keeps a ratio between 0 and 1 of the entries, not {ratio!r}")
+
+
+def scattered(values: Tensor, positions: Tensor, like: Tensor) -> Sparse:
+    """The values at their positions, in the type of the tensor whose outline came with them."""
+    check_parts(like, values, positions)
+    if values.shape != positions.shape:
+        raise PayloadError(f"{tuple(values.shape)} values cannot be those at {tuple(positions.shape)} positions")
+    return Sparse(values.to(like.dtype), positions, like)

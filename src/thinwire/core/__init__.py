@@ -1,0 +1,39 @@
+"""What things promise each other: the protocols, lazy tensors, error bounds, states."""
+
+from .protocols import (
+    EACH,
+    Codec,
+    Conversation,
+    Envelope,
+    Message,
+    Parameter,
+    Parts,
+    PayloadError,
+    Peers,
+    Reducer,
+    Replica,
+    Reply,
+    State,
+    Strategy,
+    Talk,
+    together,
+)
+
+__all__ = [
+    "EACH",
+    "Codec",
+    "Conversation",
+    "Envelope",
+    "Message",
+    "Parameter",
+    "Parts",
+    "PayloadError",
+    "Peers",
+    "Reducer",
+    "Replica",
+    "Reply",
+    "State",
+    "Strategy",
+    "Talk",
+    "together",
+]

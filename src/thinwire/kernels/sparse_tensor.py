@@ -1,0 +1,63 @@
+"""Tensors of which only a few entries are not zero, as those entries and where they are."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.lazy import Lazy, Rest, outline
+from .compiled import loops_for, vector
+from .threads import spread
+
+
+class Sparse(Lazy):
+    """A tensor that is zero but for these values at these positions, which increase."""
+
+    sparse = True
+
+    def __init__(self, values: Tensor, where: Tensor, like: Tensor) -> None:
+        self.values, self.where = values, where
+        self.shape, self.dtype, self.device = like.shape, like.dtype, values.device
+
+    def copy_to(self, target: Tensor) -> None:
+        if not target.is_contiguous():
+            target.copy_(self.dense().view(target.shape))
+            return
+        target.zero_().view(-1).index_copy_(0, self.where, self.values.to(target.dtype))
+
+    def add_to(self, total: Tensor, weight: float | None = None) -> None:
+        values = self.values.to(total.dtype)
+        loops = loops_for(total, values)
+        if loops is None:
+            total.view(-1).index_add_(0, self.where, values if weight is None else values * weight)
+        else:
+            if len(values) and not 0 <= int(self.where[0]) <= int(self.where[-1]) < total.numel():
+                raise IndexError(f"places from {self.where[0]} to {self.where[-1]} in {total.numel()} entries")
+            to, where, added = vector(total), vector(self.where), vector(values)
+            times = np.float32(1 if weight is None else weight)
+            # No place is there twice, so threads do not meet.
+            spread(lambda i, end: loops.add_at(to, where[i:end], added[i:end], times), len(where))
+
+    def rest_of(self, total: Tensor) -> Rest:
+        self.add_to(total, -1.0)
+        return Rest(total)
+
+    def zero_where(self, target: Tensor) -> None:
+        target.view(-1).index_fill_(0, self.where[self.values != 0], 0)
+
+    def pieces(self, sizes: list[int]) -> "Sequence[Tensor | Lazy]":
+        ends = torch.tensor(sizes, device=self.where.device).cumsum(0)
+        cuts = [0, *torch.searchsorted(self.where, ends).tolist()]
+        starts = [0, *ends.tolist()]
+        return [
+            Sparse(self.values[a:b], self.where[a:b] - start, self.values.new_empty(size, device="meta"))
+            for a, b, start, size in zip(cuts, cuts[1:], starts, sizes, strict=False)
+        ]
+
+    def times(self, factor: float) -> "Sparse":
+        return Sparse(self.values * factor, self.where, outline(self))
+
+    def bound(self) -> float:
+        # A sum in 64 bits does not overflow, and is NaN or infinite if any of them is.
+        return float(self.values.abs().sum(dtype=torch.float64))

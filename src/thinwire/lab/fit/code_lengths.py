@@ -1,0 +1,58 @@
+"""How many bits codes take for symbols: their lengths are those of real blocks, which are decoded again."""
+
+import numpy as np
+import torch
+import zstandard
+from torch import Tensor
+
+import thinwire
+from thinwire import Entropy, GenNorm, Histogram, Huffman, Laplace, Normal, Rans
+from thinwire.lab.fit.quantizers import Form, Quantised
+
+ENTROPY, PLAIN, ZSTD = "entropy", "Entropy()", "zstd-1"
+HUFFMAN = {law: f"huffman {law}" for law in ("gennorm", "normal", "laplace", "histogram")}
+RANS = {law: f"rans {law}" for law in ("gennorm", "histogram")}
+CODES = (ENTROPY, *HUFFMAN.values(), *RANS.values(), PLAIN, ZSTD)
+
+
+def codecs(grid: str) -> dict[str, Entropy]:
+    """By name, those that code symbols of a grid."""
+    models = {
+        "gennorm": GenNorm(grid=grid),
+        "normal": Normal(grid=grid),
+        "laplace": Laplace(grid=grid),
+        "histogram": Histogram(),
+    }
+    by_huffman = {name: Entropy(models[law], Huffman()) for law, name in HUFFMAN.items()}
+    by_rans = {name: Entropy(models[law], Rans()) for law, name in RANS.items()}
+    return {**by_huffman, **by_rans, PLAIN: Entropy()}
+
+
+def bits(quantised: Quantised, form: Form) -> dict[str, float]:
+    """Per entry, by the names in CODES; parameters and tables are counted, the quantiser's scales are not."""
+    count, packed = quantised.symbols.numel(), quantised.packed.contiguous()
+    lengths = {name: _length(packed, codec, name) for name, codec in codecs(form.grid).items()}
+    lengths[ZSTD] = _zstd_length(packed)
+    return {ENTROPY: entropy(quantised.symbols)} | {name: 8 * length / count for name, length in lengths.items()}
+
+
+def entropy(symbols: Tensor) -> float:
+    """What a symbol takes at least on average, if nothing is known but how often each is there."""
+    often = np.bincount(symbols.numpy())
+    shares = often[often > 0] / symbols.numel()
+    return float(-(shares * np.log2(shares)).sum()) + 0.0  # not -0.0
+
+
+def _length(packed: Tensor, codec: Entropy, name: str) -> int:
+    block, like = codec.encode((packed,), 0)
+    if not torch.equal(codec.decode((block, like), 0)[0], packed):
+        raise thinwire.PayloadError(f"{name} does not decode to what was encoded")
+    return block.numel()
+
+
+def _zstd_length(packed: Tensor) -> int:
+    data = packed.numpy().tobytes()
+    frame = zstandard.ZstdCompressor(level=1).compress(data)
+    if zstandard.ZstdDecompressor().decompress(frame) != data:
+        raise thinwire.PayloadError(f"{ZSTD} does not decode to what was encoded")
+    return len(frame)

@@ -1,0 +1,95 @@
+"""Lines in a plane: its axes, the lines, and their names, so that all of them can be read."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from thinwire.lab.report import names
+from thinwire.lab.report.charts import svg
+from thinwire.lab.report.charts.curves import Curve
+from thinwire.lab.report.charts.style import Look
+from thinwire.lab.report.charts.svg import BOTTOM, HEIGHT, TOP, WIDTH, Axis, Point, tag
+
+MOST_POINTS = 160  # of a line; more cannot be told apart
+
+
+@dataclass(frozen=True)
+class Plane:
+    """The axes, and how their values are told."""
+
+    x: Axis
+    y: Axis
+    x_name: str
+    y_name: str
+    x_text: Callable[[float], str]
+    y_text: Callable[[float], str]
+
+    def places(self, line: list[Point], most: int = MOST_POINTS) -> list[Point]:
+        known = [(x, y) for x, y in line if self.x.shows(x) and self.y.shows(y)]
+        if len(known) > most:
+            known = [known[round(i * (len(known) - 1) / (most - 1))] for i in range(most)]
+        return [(self.x.at(x), self.y.at(y)) for x, y in known]
+
+    def ends(self, found: Iterable[Curve]) -> dict[str, Point]:
+        """Where lines end, by label; those that leave the plot, where they leave it."""
+        ends = {curve.label: places[-1] for curve in found if (places := self.places(curve.mean))}
+        return {label: (x, min(max(y, self.y.end), self.y.start)) for label, (x, y) in ends.items()}
+
+
+def draw(
+    found: list[Curve],
+    plane: Plane,
+    looks: dict[str, Look],
+    title: str,
+    up: bool | None,
+    behind: Callable[[Plane], str] = lambda plane: "",
+) -> str:
+    """Lines that end upwards have their names above, others below; where these do not fit, they are at the side.
+
+    They are there as well where `up` is None: for lines that all end at once.
+    """
+    colours = {curve.label: looks[curve.label].css for curve in found}
+    ends = plane.ends(found)
+    last = max(ends, key=lambda label: ends[label][0], default="")
+    plane = replace(plane, x=replace(plane.x, end=WIDTH - 6 - names.width(last)))
+    height = names.LINE * (1 + max(names.rows([(x, label) for label, (x, _) in plane.ends(found).items()]), default=0))
+    top, bottom = TOP, float(HEIGHT - BOTTOM)
+    if up is None or height > names.LINE * names.MOST_ROWS:
+        widest = max(map(names.width, ends), default=0.0)
+        plane = replace(plane, x=replace(plane.x, end=WIDTH - 13 - widest))
+        named = names.beside(plane.ends(found), colours, plane.y.end, plane.y.start, plane.x.end)
+    elif up:
+        plane = replace(plane, y=replace(plane.y, end=top + height))
+        named = names.beyond(plane.ends(found), colours, plane.y.end, up)
+    else:
+        plane = replace(plane, y=replace(plane.y, start=bottom - height - 6))
+        named = names.beyond(plane.ends(found), colours, plane.y.start, up)
+    return svg.picture(
+        svg.frame(plane.x, plane.y, plane.x_name, plane.y_name, plane.x_text, plane.y_text, bottom),
+        behind(plane),
+        _lines(found, plane, looks),
+        *named,
+        title=title,
+        class_="lines",
+        data_x=plane.x.as_json(),
+        data_y=plane.y.as_json(),
+    )
+
+
+def _lines(found: list[Curve], plane: Plane, looks: dict[str, Look]) -> str:
+    """An SVG within the SVG, in the same coordinates: what leaves it is cut off."""
+    x, y = plane.x, plane.y
+    left, top, width, height = x.start, y.end - 3, x.end - x.start + 3, y.start - y.end + 6
+    lines = [_line(curve, plane, looks[curve.label]) for curve in found]
+    box = f"{left} {top} {width} {height}"
+    return tag("svg", *lines, x=left, y=top, width=width, height=height, viewBox=box)
+
+
+def _line(curve: Curve, plane: Plane, look: Look) -> str:
+    places = plane.places(curve.mean)
+    drawn = [svg.polyline(plane.places(seed, MOST_POINTS // 2), class_="seed") for seed in curve.seeds]
+    dash = {"stroke_dasharray": look.dash} if look.dash else {}
+    drawn.append(svg.polyline(places, class_="line", **dash))
+    if len(places) <= 20:
+        drawn += [tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=2.6) for x, y in places]
+    dense = " dense" if look.hue is None else ""
+    return tag("g", *drawn, class_=f"series{dense}", data_series=curve.label, style=f"--c:{look.css}")

@@ -1,0 +1,1 @@
+"""Runs: what is to be run, in which processes, how it goes on."""

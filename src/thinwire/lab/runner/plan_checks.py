@@ -1,0 +1,51 @@
+"""What can be wrong with a plan, whatever its data is."""
+
+import thinwire
+from thinwire.lab.links.link import CENTRE, Link
+from thinwire.lab.runner.data_sharding import skew
+from thinwire.lab.runner.plan import Plan, PlanError
+from thinwire.lab.tasks import workloads
+from thinwire.lab.tasks.workload import Workload
+
+
+def check_plan(plan: Plan) -> None:
+    """Raise ValueError for a plan that cannot be run; nothing is loaded."""
+    workload, strategy = workloads.named(plan.workload), thinwire.strategy_of(plan.method)
+    check_budget(plan, workload)
+    thinwire.check_placed(strategy, plan.size)
+    check_server(plan)
+    skew(plan.shards)
+    if plan.link is not None:
+        Link.parse(plan.link)
+    batch_per_rank(plan, workload, plan.ranks - len(thinwire.servers_apart(strategy)))
+
+
+def check_budget(plan: Plan, workload: Workload) -> None:
+    """Raise PlanError for a budget that a workload does not have."""
+    if plan.budget not in workload.budgets:
+        raise PlanError(f"{plan.workload} has no budget {plan.budget!r}, only {', '.join(workload.budgets)}")
+
+
+def batch_per_rank(plan: Plan, workload: Workload, trainers: int) -> int:
+    """Examples a step on each rank that trains."""
+    if plan.batch_per_rank is not None:
+        return plan.batch_per_rank
+    batch = plan.batch or workload.batch
+    if batch < trainers:
+        raise PlanError(f"a batch of {batch} cannot be divided among {trainers} ranks")
+    return batch // trainers
+
+
+def check_server(plan: Plan) -> None:
+    """Raise PlanError if a plan does not go with where its method has a server."""
+    strategy = thinwire.strategy_of(plan.method)
+    if plan.capture and 0 in thinwire.servers_apart(strategy):
+        raise PlanError("rank 0 only serves, so it has no gradients to capture: let another rank serve, with at=1")
+    if plan.link is not None and Link.parse(plan.link).star:
+        if plan.size == 1:
+            raise PlanError(f"{plan.link} has rank {CENTRE} in the middle, and there is no other")
+        elsewhere = thinwire.servers(strategy) - {CENTRE}
+        if elsewhere:
+            raise PlanError(
+                f"in the middle of {plan.link} is rank {CENTRE}, and {plan.method} serves at {max(elsewhere)}"
+            )

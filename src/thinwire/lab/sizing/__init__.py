@@ -1,0 +1,1 @@
+"""Bytes that methods send for a model, at any number of ranks."""

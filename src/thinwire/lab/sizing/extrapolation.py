@@ -1,0 +1,179 @@
+"""What one rank carries in a world of any size, counted without making the others.
+
+All ranks are taken to have the same gradients, so one rank's messages stand for everyone's. Their sizes are measured:
+each message is said through the transport, by a rank alone. What the link carries for it follows from who speaks and
+who hears, by the transports' own rules (docs/scale.md).
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Generator, Mapping
+from statistics import mean
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+import thinwire
+from thinwire.lab.sizing.sizes import is_led
+
+LENGTH_BYTES = 8  # of the length that is told before messages whose length varies
+SAMPLES = 8  # shards of a tensor that are measured where their sizes vary
+
+
+class Load(NamedTuple):
+    """What a step costs the rank whose link carries the most."""
+
+    payload: float  # bytes
+    link: float  # bytes
+    exchanges: float  # that wait for one another
+
+
+class Way(NamedTuple):
+    """How a sealed message travels."""
+
+    source: int | None
+    target: int | None
+    varies: bool  # in length
+
+    def listeners(self, rank: int, ranks: int) -> int:
+        """How many others hear a rank."""
+        if self.source not in (None, thinwire.EACH, rank):
+            return 0
+        return ranks - 1 if self.target in (None, thinwire.EACH) else int(self.target != rank)
+
+    def speakers(self, rank: int, ranks: int) -> int:
+        """How many others a rank hears."""
+        return Way(self.target, self.source, self.varies).listeners(rank, ranks)
+
+
+class Round:
+    """The messages of a round, added up by how they travel."""
+
+    def __init__(self) -> None:
+        self.summed: Counter[torch.dtype] = Counter()  # entries of signals that are all-reduced
+        self.sealed: defaultdict[Way, float] = defaultdict(float)  # bytes for one listener
+
+    def load(self, rank: int, ranks: int) -> Load:
+        others = ranks - 1
+        whole = sum(count * dtype.itemsize for dtype, count in self.summed.items())
+        shard = sum(_shard(count, rank, ranks) * dtype.itemsize for dtype, count in self.summed.items())
+        payload, out, into = float(whole), float(whole - shard), float(others * shard)
+        for way, nbytes in self.sealed.items():
+            spoken = ranks if way.target == thinwire.EACH else way.source in (None, thinwire.EACH, rank)
+            payload += nbytes * spoken
+            out += nbytes * way.listeners(rank, ranks)
+            into += nbytes * way.speakers(rank, ranks)
+        varied = [way for way in self.sealed if way.varies]
+        # One length for each other rank that hears, or is heard, in any of these ways.
+        told = max((max(way.listeners(rank, ranks), way.speakers(rank, ranks)) for way in varied), default=0)
+        posts = (LENGTH_BYTES * told, max(out, into), max(others * shard, whole - shard))
+        return Load(payload, sum(posts), sum(nbytes > 0 for nbytes in posts))
+
+
+def _shard(count: int, rank: int, ranks: int) -> int:
+    """How many of so many entries a rank adds up; the last ranks may have fewer."""
+    size = -(-count // ranks)
+    return min(max(count - rank * size, 0), size)
+
+
+class Talks:
+    """What one rank says in some steps, in a world of so many ranks."""
+
+    def __init__(
+        self,
+        strategy: thinwire.DataParallel,
+        replica: thinwire.Replica,
+        gradients: Mapping[str, Tensor],
+        ranks: int,
+        steps: int,
+    ) -> None:
+        self.ranks, self.steps = ranks, steps
+        self.in_shards = False  # something is said in shards, whose size depends on the number of ranks
+        self.varies = False  # sizes depend on the values
+        self._rounds: defaultdict[tuple[int, int], Round] = defaultdict(Round)  # by step, and number in it
+        # One unit at a time, for the memory; all units' first messages share a round all the same, and so on.
+        self._in_turns = False
+        for unit in strategy.units(replica):
+            self._in_turns |= is_led(unit)
+            state = strategy.init(replica, [unit])
+            for step in range(steps):
+                said = {name: gradients[name].clone() for name in unit.names}
+                state = self._hold(strategy.exchange([unit], said, ranks, state), step)
+
+    def load(self, ranks: int) -> Load:
+        """Of a step, on average. Worlds of other sizes can be asked for where nothing is said in shards."""
+        assert ranks == self.ranks or not self.in_shards
+        named = {rank for r in self._rounds.values() for way in r.sealed for rank in (way.source, way.target)}
+        # The first rank adds up a full shard, and a server hears all: no other rank carries more than these.
+        candidates = {0} | {rank for rank in named if rank is not None and rank != thinwire.EACH}
+        if max(candidates) >= ranks:
+            raise ValueError(f"the method speaks to rank {max(candidates)}, but there are only {ranks} ranks")
+        loads = [self._load(rank, ranks) for rank in sorted(candidates)]
+        if not self._in_turns:
+            return max(loads, key=lambda load: load.link)
+        # Over time, each rank is once what each of them is in a step: those that lead, and all that do not.
+        serve = {way.target for r in self._rounds.values() for way in r.sealed} - {None, thinwire.EACH}
+        if serve:
+            return max((self._load(rank, ranks) for rank in serve if rank is not None), key=lambda load: load.link)
+        follower = next((rank for rank in range(ranks) if rank not in candidates), None)
+        if follower is not None:
+            loads += [self._load(follower, ranks)] * (ranks - len(loads))
+        return Load(*map(mean, zip(*loads, strict=True)))
+
+    def _load(self, rank: int, ranks: int) -> Load:
+        loads = [r.load(rank, ranks) for r in self._rounds.values()]
+        return Load(*(sum(numbers) / self.steps for numbers in zip(*loads, strict=True)))
+
+    def _hold(self, talk: Any, step: int) -> Any:
+        """Hold a talk to its end, as all ranks would; returns the state it ends with."""
+        heard, number = None, 0
+        while True:
+            try:
+                envelopes = talk.send(heard)
+            except StopIteration as end:
+                return end.value.state
+            heard = [self._say(envelope.message, self._rounds[step, number]) for envelope in envelopes]
+            number += 1
+
+    def _say(self, message: thinwire.Message, into: Round) -> thinwire.Reply[Tensor]:
+        codec, way = message.codec, Way(message.source, message.target, message.codec.variable)
+        self.varies |= codec.variable
+        if message.target == thinwire.EACH:
+            return self._say_shards(message, into.sealed, way)
+        reply, nbytes = _alone(message)
+        if codec.linear and message.source is None and message.target is None:
+            signal = codec.encode((thinwire.dense(message.tensor),), message.seed)[0]
+            into.summed[signal.dtype] += signal.numel()
+        else:
+            into.sealed[way] += nbytes
+        if message.source == thinwire.EACH:
+            self.in_shards = True
+            return thinwire.Reply(reply.reduced.expand(self.ranks, *reply.reduced.shape), reply.sent)
+        return reply
+
+    def _say_shards(
+        self, message: thinwire.Message, sealed: defaultdict[Way, float], way: Way
+    ) -> thinwire.Reply[Tensor]:
+        """A few shards stand for all: their sizes are equal, or vary with the values."""
+        self.in_shards = True
+        whole = thinwire.dense(message.tensor)
+        flat = whole.flatten()
+        size = -(-flat.numel() // self.ranks)
+        shards = pad(flat, (0, size * self.ranks - flat.numel())).view(self.ranks, -1)
+        count = min(self.ranks, SAMPLES) if way.varies else 1
+        chosen = [shards[i * self.ranks // count] for i in range(count)]
+        said = [_alone(message._replace(tensor=shard, target=None)) for shard in chosen]
+        sealed[way] += mean(nbytes for _, nbytes in said)
+        return thinwire.Reply(said[0][0].reduced, whole)
+
+
+def _alone(message: thinwire.Message) -> tuple[thinwire.Reply[Tensor], int]:
+    """Say a message in a world of one: what comes back, and its size."""
+
+    def conversation() -> Generator[thinwire.Message, thinwire.Reply[Tensor], thinwire.Reply[Tensor]]:
+        return (yield message._replace(source=0, target=None))  # by name: so it is sealed, linear or not
+
+    sender = thinwire.Simulated(1)
+    ((reply,),) = sender.run([thinwire.together([(thinwire.world(1), conversation())])])
+    return reply, sender.meters[0].payload_bytes

@@ -1,0 +1,1 @@
+"""Tasks: data sets, models, and how to train them."""

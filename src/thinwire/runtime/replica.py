@@ -1,0 +1,93 @@
+"""A module, as strategies see it."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd
+
+from ..core import Parameter, Replica
+from ..core.lazy import outline
+
+TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+SHARDED = ("FullyShardedDataParallel", "FSDPModule")
+KINDS: tuple[tuple[str, tuple[type[nn.Module], ...]], ...] = (
+    ("conv", (_ConvNd,)),
+    ("recurrent", (nn.RNNBase, nn.RNNCellBase)),
+    ("embedding", (nn.Embedding, nn.EmbeddingBag)),
+    ("norm", (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)),
+    ("dense", (nn.Linear, nn.Bilinear)),
+)
+
+
+def replica_of(
+    module: nn.Module,
+    only: Iterable[Tensor] | None = None,
+    rank: int = 0,
+    size: int = 1,
+    hosts: tuple[str, ...] = (),
+) -> Replica:
+    """The parameters of a module that are trained (or those of them in `only`), by name, with their kinds of layer."""
+    wanted = None if only is None else {id(p) for p in only}
+    parameters: dict[str, Tensor] = {}
+    wholes: dict[str, Tensor] = {}
+    kinds: dict[str, str] = {}
+    seen: set[int] = set()  # a tied weight counts once
+    for prefix, layer in module.named_modules():
+        if any(base.__name__ in SHARDED for base in type(layer).__mro__):
+            raise ValueError(
+                "a model sharded by FSDP keeps other parameters on each rank; thinwire takes whole replicas"
+            )
+        for name, p in layer.named_parameters(recurse=False):
+            full = _clean(f"{prefix}.{name}" if prefix else name)
+            if p.requires_grad and (wanted is None or id(p) in wanted) and id(p) not in seen:
+                seen.add(id(p))
+                _check(full, p, layer)
+                parameters[full], kinds[full] = local(p), _kind(layer, prefix, module)
+                if is_split(p):
+                    wholes[full] = p
+    if not parameters:
+        raise ValueError("the model has no parameter that requires a gradient: there is nothing to talk about")
+    matrices = [name for name, p in parameters.items() if p.dim() > 1]
+    ends = {matrices[0]: "first", matrices[-1]: "last"} if len(matrices) > 1 else {}
+    return Replica(parameters, kinds, rank, size, hosts, ends=ends, wholes=wholes)
+
+
+def is_split(x: Any) -> bool:
+    """Whether it is one of torch's DTensors, which several processes have parts of."""
+    return hasattr(x, "to_local")
+
+
+def local(x: Any) -> Tensor:
+    """What this process has of a tensor, in the same memory."""
+    mine: Tensor = x.detach().to_local() if is_split(x) else x
+    return mine
+
+
+def parameters_of(replica: Replica) -> list[Parameter]:
+    """What reducers may know of each parameter."""
+    ranks = tuple(range(replica.size))
+    return [Parameter(name, replica.kinds[name], outline(p), ranks) for name, p in replica.parameters.items()]
+
+
+def _clean(name: str) -> str:
+    # torch.compile adds this; a checkpoint must not depend on whether a model was compiled.
+    return name.replace("_orig_mod.", "")
+
+
+def _kind(layer: nn.Module, prefix: str, module: nn.Module) -> str:
+    parent = module.get_submodule(prefix.rpartition(".")[0]) if prefix else module
+    if isinstance(layer, nn.MultiheadAttention) or isinstance(parent, nn.MultiheadAttention):
+        return "attention"
+    return next((kind for kind, types in KINDS if isinstance(layer, types)), "other")
+
+
+def _check(name: str, p: Tensor, layer: nn.Module) -> None:
+    if p.dtype not in TYPES:
+        raise ValueError(f"{name} is {p.dtype}; gradients must be real floating-point numbers")
+    if getattr(layer, "sparse", False):
+        raise ValueError(
+            f"{name} has sparse gradients, which thinwire does not take: build its layer with sparse=False"
+        )

@@ -1,0 +1,54 @@
+"""Says once if a method does not save anything."""
+
+import warnings
+
+from ..core import Replica, Strategy
+from ..core.described import parts_of
+from ..methods import notation_of
+from ..reducers import After, Momentum, loses_nothing
+from ..strategies import DataParallel, Independent
+from ..transports import Meter
+
+
+class Savings:
+    """Compares what the link carried with what a plain all-reduce would have put on it.
+
+    Step by step; or over all steps after which everything has been said once.
+    """
+
+    def __init__(self, strategy: Strategy, replica: Replica, meter: Meter) -> None:
+        self.meter = meter
+        self._told, self._period, self._warm_up = False, 1, 0
+        if isinstance(strategy, Independent):
+            self._told = not strategy.saves
+            self._period, self._warm_up = strategy.period, strategy.warm_up
+        units = strategy.units(replica) if isinstance(strategy, DataParallel) else ()
+        dense = all(loses_nothing(unit.reducer) for unit in units)
+        # What is meant to be dense may differ by the rounding of shards and by a bit a parameter.
+        self._slack = 64 * replica.size + len(replica.parameters) if units and dense else 0
+        parts = [part for unit in units for part in parts_of(unit.reducer)]
+        ramps = [part.ramp_steps for part in parts if isinstance(part, Momentum)]
+        self._warm_steps = max([part.steps for part in parts if isinstance(part, After)] + ramps, default=0)
+        self.begin()
+
+    def begin(self) -> None:
+        """Look at what comes from now on."""
+        self._since = self.meter.steps
+        self._before = self.meter.link_bytes, self.meter.dense_link_bytes
+
+    def end_step(self, strategy: Strategy, ranks: int) -> None:
+        steps = self.meter.steps - self._warm_up
+        if steps > 0 and steps % self._period:
+            return
+        link, dense = self.meter.link_bytes - self._before[0], self.meter.dense_link_bytes - self._before[1]
+        whole = self.meter.steps - self._since == self._period  # not if it began in the midst of it
+        self.begin()
+        if self._told or not whole or not dense or link < dense + self._slack or steps <= self._warm_steps:
+            return
+        self._told = True
+        among = f"{self._period} steps" if self._period > 1 else "a step"
+        warnings.warn(
+            f"{notation_of(strategy)} put {link:,} bytes on this node's link in {among}, where a plain all-reduce puts "
+            f"{dense:,}: on {ranks} ranks it saves nothing",
+            stacklevel=4,
+        )

@@ -1,0 +1,191 @@
+"""Layers whose weight is one tensor at times and a product of two factors at others.
+
+Which of the two is told by shapes alone: the weight is empty while there are factors. Parameters stay the same objects
+throughout, so an optimizer keeps them, and leaves those alone that have no gradient.
+"""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+
+from ...kernels.low_rank_product import aligned
+
+A, B = "factor_a", "factor_b"
+
+
+def put(p: nn.Parameter, data: Tensor) -> None:
+    """Give a parameter other numbers, which may have another shape.
+
+    By way of another type: for that, autograd makes a new end for gradients. The old one, which a graph that is still
+    around would keep, expects gradients of the old shape.
+    """
+    other = torch.float32 if p.dtype == torch.float16 else torch.float16
+    p.grad = None
+    p.data = torch.empty(0, dtype=other, device=p.device)
+    p.data = data
+
+
+class Factored:
+    """What such layers share; it comes before torch's own class of the layer."""
+
+    plain: ClassVar[type[nn.Module]]  # what the layer is without it
+    kind: ClassVar[str] = "dense"
+    whole: ClassVar[str] = "weight"  # the parameter that may be factored
+    full_shape: torch.Size
+    _parameters: dict[str, nn.Parameter | None]
+
+    @property
+    def factors(self) -> tuple[Tensor, Tensor] | None:
+        """The factors, of shapes (rows, rank) and (rank, columns); None while the weight is one tensor."""
+        a, b = self._parameters[A], self._parameters[B]
+        assert a is not None
+        assert b is not None
+        return None if self._whole().numel() else (a, b)
+
+    def matrix(self) -> Tensor:
+        """The weight as a matrix: the first dimension, and all others."""
+        factors = self.factors
+        return self._whole().flatten(1) if factors is None else aligned(factors[0]) @ aligned(factors[1])
+
+    def _whole(self) -> Tensor:
+        whole = self._parameters[self.whole]
+        assert whole is not None
+        return whole
+
+    def _current(self) -> Tensor:
+        """The weight, computed if need be."""
+        return self._whole() if self.factors is None else self.matrix().view(self.full_shape)
+
+    def _is_thin(self, samples: int) -> bool:
+        """Whether two thin products cost less than one with the weight, which would have to be computed first."""
+        factors = self.factors
+        if factors is None:
+            return False
+        (rows, rank), columns = factors[0].shape, factors[1].shape[1]
+        return samples * rank * (rows + columns) <= rows * columns * (samples + rank)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Shapes are what was saved: whether there are factors, and of which rank."""
+        if not any(prefix + name in state_dict for name in (A, B)):  # of a model that has no factors
+            for name in (A, B):
+                state_dict[prefix + name] = self._whole().new_empty(0)
+        for name in (self.whole, A, B):
+            mine, saved = self._parameters[name], state_dict.get(prefix + name)
+            if mine is None or not isinstance(saved, Tensor) or saved.shape == mine.shape:
+                continue
+            if self._may_be(name, saved.shape):
+                put(mine, mine.new_empty(saved.shape))
+        super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[misc]  # torch's class has it
+
+    def _may_be(self, name: str, shape: torch.Size) -> bool:
+        rows, columns = self.full_shape[0], self.full_shape[1:].numel()
+        if name == self.whole:
+            return shape in (self.full_shape, torch.Size([0]))
+        outer = shape[0] == rows if name == A else shape[-1] == columns
+        return shape == torch.Size([0]) or (len(shape) == 2 and outer)
+
+
+class FactoredLinear(Factored, nn.Linear):
+    plain = nn.Linear
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]  # a parameter at times
+        return self._current()
+
+    def forward(self, input: Tensor) -> Tensor:
+        factors = self.factors
+        if factors is None or not self._is_thin(input.shape[:-1].numel()):
+            return functional.linear(input, self._current(), self.bias)
+        a, b = factors
+        return functional.linear(functional.linear(input, b), a, self.bias)
+
+
+class FactoredProjection(FactoredLinear, NonDynamicallyQuantizableLinear):
+    """The last one of torch's attention, which looks at its weight instead of calling it."""
+
+    plain, kind = NonDynamicallyQuantizableLinear, "attention"
+
+
+class _FactoredConv(Factored):
+    kind = "conv"
+    groups: int
+
+    @property
+    def weight(self) -> Tensor:
+        return self._current()
+
+    def forward(self, input: Tensor) -> Tensor:
+        factors = self.factors
+        samples = input.numel() // self.full_shape[1]  # about as many as there are in the output, without strides
+        if factors is None or self.groups > 1 or not self._is_thin(samples):
+            return self._conv_forward(input, self._current(), self.bias)  # type: ignore[attr-defined,no-any-return]
+        a, b = factors
+        rank = b.shape[0]
+        inner = self._conv_forward(input, b.view(rank, *self.full_shape[1:]), None)  # type: ignore[attr-defined]
+        return self._pointwise(inner, a.view(*a.shape, *[1] * (len(self.full_shape) - 2)), self.bias)  # type: ignore[attr-defined,no-any-return]
+
+
+class FactoredConv1d(_FactoredConv, nn.Conv1d):  # type: ignore[override]  # a parameter at times
+    plain = nn.Conv1d
+    _pointwise = staticmethod(functional.conv1d)
+
+
+class FactoredConv2d(_FactoredConv, nn.Conv2d):  # type: ignore[override]
+    plain = nn.Conv2d
+    _pointwise = staticmethod(functional.conv2d)
+
+
+class FactoredConv3d(_FactoredConv, nn.Conv3d):  # type: ignore[override]
+    plain = nn.Conv3d
+    _pointwise = staticmethod(functional.conv3d)
+
+
+class FactoredEmbedding(Factored, nn.Embedding):
+    plain, kind = nn.Embedding, "embedding"
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]  # a parameter at times
+        return self._current()
+
+    def forward(self, input: Tensor) -> Tensor:
+        factors = self.factors
+        table = self._whole() if factors is None else factors[0]
+        found = functional.embedding(input, table, self.padding_idx, None, 2.0, self.scale_grad_by_freq)
+        return found if factors is None else found @ factors[1]
+
+
+class FactoredAttention(Factored, nn.MultiheadAttention):
+    """Its three input projections, which are one matrix."""
+
+    plain, kind = nn.MultiheadAttention, "attention"
+    whole = "in_proj_weight"
+
+    @property
+    def in_proj_weight(self) -> Tensor:  # type: ignore[override]  # a parameter at times
+        return self._current()
+
+
+FACTORED: dict[type[nn.Module], type[Factored]] = {
+    kind.plain: kind
+    for kind in (
+        FactoredLinear,
+        FactoredProjection,
+        FactoredConv1d,
+        FactoredConv2d,
+        FactoredConv3d,
+        FactoredEmbedding,
+        FactoredAttention,
+    )
+}
+
+
+def can_be(layer: nn.Module) -> bool:
+    """Whether a layer is of a known kind, and has a weight that can be factored."""
+    kind = FACTORED.get(type(layer))
+    if kind is None or (isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.sparse)):
+        return False
+    weight = layer._parameters.get(kind.whole)
+    return weight is not None and weight.requires_grad and weight.dim() > 1 and min(weight.flatten(1).shape) > 1

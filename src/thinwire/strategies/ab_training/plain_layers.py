@@ -1,0 +1,83 @@
+"""Copies of a factored model that are made of torch's own layers."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from .factored_layers import Factored
+from .workshop import decomposed, plain
+
+THIN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
+
+
+@torch.no_grad()
+def merged(model: nn.Module, weights: Mapping[str, Tensor] | None = None) -> nn.Module:
+    """A copy with one weight a layer: what it computes by itself, or these, by their names."""
+    copy = deepcopy(model)
+    for name, layer in copy.named_modules():
+        if isinstance(layer, Factored):
+            whole = layer._parameters[layer.whole]
+            assert whole is not None
+            given = (weights or {}).get(f"{name}.{layer.whole}" if name else layer.whole)
+            matrix = layer.matrix() if given is None else given
+            whole.data = matrix.reshape(layer.full_shape).to(whole.dtype, copy=True)
+            whole.requires_grad_(True)
+            plain(layer)
+    return copy
+
+
+def thin(model: nn.Module, ranks: Mapping[str, int]) -> nn.Module:
+    """A copy in which each of these layers is two in a row that go through so few numbers, as close as can be."""
+    copy = deepcopy(model)
+    for name, rank in ranks.items():
+        parent, _, last = name.rpartition(".")
+        setattr(copy.get_submodule(parent), last, _two(copy.get_submodule(name), rank))
+    return copy
+
+
+def can_be_thin(layer: nn.Module) -> bool:
+    """Attention looks at the weights of its layers instead of calling them, and groups of channels do not mix."""
+    return type(layer) in THIN and getattr(layer, "groups", 1) == 1
+
+
+@torch.no_grad()
+def _two(layer: nn.Module, rank: int) -> nn.Sequential:
+    weight = layer.get_parameter("weight")
+    a, b = decomposed(weight.detach().flatten(1), rank=rank)
+    there: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
+    first: nn.Module
+    second: nn.Module
+    if isinstance(layer, nn.Embedding):
+        first = nn.Embedding(layer.num_embeddings, rank, layer.padding_idx, **there)
+        second = nn.Linear(rank, layer.embedding_dim, bias=False, **there)
+        first.weight.copy_(a)
+        second.weight.copy_(b.T)
+        return nn.Sequential(first, second)
+    bias = layer.get_parameter("bias") if getattr(layer, "bias", None) is not None else None
+    if isinstance(layer, _ConvNd):
+        kind: Any = type(layer)
+        first = kind(
+            layer.in_channels,
+            rank,
+            layer.kernel_size,
+            layer.stride,
+            layer.padding,
+            layer.dilation,
+            bias=False,
+            padding_mode=layer.padding_mode,
+            **there,
+        )
+        second = kind(rank, layer.out_channels, 1, bias=bias is not None, **there)
+    else:
+        assert isinstance(layer, nn.Linear)
+        first = nn.Linear(layer.in_features, rank, bias=False, **there)
+        second = nn.Linear(rank, layer.out_features, bias=bias is not None, **there)
+    first.get_parameter("weight").copy_(b.view(rank, *weight.shape[1:]))
+    second.get_parameter("weight").copy_(a.view_as(second.get_parameter("weight")))
+    if bias is not None:
+        second.get_parameter("bias").copy_(bias)
+    return nn.Sequential(first, second)

@@ -1,0 +1,168 @@
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..codecs import Identity
+from ..core import Codec, Message, Peers, Replica, Reply, State, Talk, together
+from ..core.lazy import dense
+from ..core.outcome import Lost, Outcome
+from ..core.precision import working
+from ..reducers import Average
+from ..topologies import Exponential, Graph, Topology
+from .decentralized import Neighbours, check_topology, graph_of
+from .independent import Overlapping
+from .units import Unit, check_fuse_below, spoken, units_of
+
+
+class PushState(NamedTuple):
+    weight: float  # the parameters times this are this rank's share of what is summed; all weights are as many as ranks
+    round: int  # of a graph that varies
+    seeds: dict[str, State]
+    start: dict[str, Tensor] | None = None  # the parameters before an update, where they are needed after it
+
+
+class Arrived(NamedTuple):
+    """What came of a push: what others said, and what was kept because a codec lost it."""
+
+    weight: float
+    units: dict[str, Tensor]
+    seeds: dict[str, State]
+    lost: tuple[Lost, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Push(Neighbours, Overlapping):
+    """Each replica takes a step of its own, and gives a share of itself away along one-way edges: SGP.
+
+    The shares that a rank holds need not add up to one; a weight that travels along tells what they add up to, and
+    parameters are always divided by it. With `overlap`, messages travel while replicas compute (overlapped SGP): what
+    is said after an update is added so many steps later.
+    """
+
+    codec: Codec = Identity()  # what it loses stays with whoever says it
+    topology: Topology = Exponential()
+    overlap: int = 0  # steps that a message has to arrive; higher: hides a slower link, and models drift further apart
+    fuse_below: int = 4096  # in elements: smaller tensors share one conversation
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.codec, Codec):
+            raise ValueError(f"Push takes a codec, not {self.codec!r}")
+        check_topology("Push", self.topology)
+        if not (isinstance(self.overlap, int) and self.overlap >= 0):
+            raise ValueError(f"Push takes an overlap of 0 steps or more, not {self.overlap!r}")
+        check_fuse_below("Push", self.fuse_below)
+
+    @property
+    def lossless(self) -> bool:
+        return self.codec == Identity()
+
+    @property
+    def period(self) -> int:
+        return max(1, self.overlap)
+
+    def quiet(self, step: int) -> bool:
+        return bool(self.overlap)
+
+    def launches(self, step: int) -> bool:
+        return bool(self.overlap) and step % self.overlap == 0
+
+    def lands(self, step: int) -> bool:
+        return self.launches(step)
+
+    def graph(self, size: int) -> Graph:
+        return graph_of(self.topology, size)
+
+    def units(self, replica: Replica) -> tuple[Unit, ...]:
+        return units_of(replica, self.codec, self.fuse_below)
+
+    def init(self, replica: Replica) -> PushState:
+        self.graph(replica.size)
+        return PushState(1.0, 0, {unit.key: unit.seed for unit in self.units(replica)})
+
+    def before_update(self, replica: Replica, state: PushState) -> Talk:
+        """An update is made to parameters times weight; where that is not 1, they are looked up after it."""
+        yield from ()
+        if state.weight == 1:
+            return Outcome(state)
+        start = {name: p.detach().clone() for name, p in replica.parameters.items()}
+        return Outcome(state._replace(start=start))
+
+    def after_update(self, replica: Replica, state: PushState) -> Talk:
+        if state.start is not None:
+            for name, p in replica.parameters.items():
+                # The optimizer has moved it by as much as the sum moves: by more than that, divided by its weight.
+                before, step = state.start[name], p.detach() - state.start[name]
+                p.detach().copy_(before + step / state.weight)
+        state = state._replace(start=None)
+        if self.overlap:
+            return Outcome(state)
+        state, talk = self.launch(replica, state)
+        return Outcome(*self.land(replica, state, (yield from talk)))
+
+    def launch(self, replica: Replica, state: PushState) -> tuple[PushState, Talk]:
+        """Give shares away; parameters stay, as they and their weight shrink alike. The talk may go on meanwhile."""
+        graph, units = self.graph(replica.size), self.units(replica)
+        peers, kept = graph.others(replica.rank, state.round), graph.weight(replica.rank, replica.rank, state.round)
+        shares = {unit.key: _share(unit, replica, state.weight) for unit in units}
+        talk = _pushed(units, peers, shares, state, 1 - kept, replica)
+        return state._replace(weight=state.weight * kept, round=state.round + 1), talk
+
+    def in_flight(self, state: PushState) -> Arrived:
+        return Arrived(0.0, dict.fromkeys(state.seeds), state.seeds, ())  # type: ignore[arg-type]  # any tensors
+
+    def land(self, replica: Replica, state: PushState, arrived: Arrived) -> tuple[PushState, tuple[Lost, ...]]:
+        """Add what has arrived."""
+        if arrived.lost:
+            return state, arrived.lost
+        weight = state.weight + arrived.weight
+        for unit in self.units(replica):
+            total = _share(unit, replica, state.weight).add_(arrived.units[unit.key])
+            unit.write(total.div_(weight) if weight != 1 else total, replica.parameters)
+        return state._replace(weight=weight, seeds=arrived.seeds), ()
+
+    def rejoin(self, replica: Replica) -> Talk:
+        """Parameters are right whatever was under way; each of those who are left weighs 1 again."""
+        yield from ()
+        return Outcome(self.init(replica))
+
+    def weight_of(self, state: PushState) -> float:
+        return state.weight
+
+
+def _share(unit: Unit, replica: Replica, weight: float) -> Tensor:
+    """A copy of a unit's parameters times their weight."""
+    x = unit.gathered(replica.parameters)
+    return x.to(working(x.dtype)) * weight if weight != 1 else x.to(working(x.dtype), copy=True)
+
+
+def _pushed(
+    units: tuple[Unit, ...], peers: Peers, shares: dict[str, Tensor], state: PushState, given: float, replica: Replica
+) -> Talk:
+    weight = torch.tensor([state.weight], dtype=torch.float64, device=next(iter(replica.parameters.values())).device)
+    talks = [(peers, _said(unit, shares[unit.key], state.seeds[unit.key], given, replica)) for unit in units]
+    *outcomes, heard = yield from together([*talks, (peers, _weight_said(weight, units[0].key))])
+    return Arrived(
+        float(heard),
+        {unit.key: added for unit, (added, _, _) in zip(units, outcomes, strict=True)},
+        {unit.key: seed for unit, (_, seed, _) in zip(units, outcomes, strict=True)},
+        tuple(lost for _, _, lost in outcomes if lost),
+    )
+
+
+def _weight_said(weight: Tensor, about: str) -> Generator[Message, Reply[Tensor], Tensor]:
+    reply = yield Message(weight, Identity(), about=about)
+    return reply.reduced
+
+
+def _said(
+    unit: Unit, x: Tensor, seed: State, given: float, replica: Replica
+) -> Generator[Message, Reply[Tensor], tuple[Tensor, State, Lost | None]]:
+    assert isinstance(unit.reducer, Average), "a codec is all there is to it"
+    heard = yield from spoken(unit, unit.reducer.reduce(x, seed), replica.parameters)
+    added = heard.reduced.to(x.dtype)
+    if unit.reducer.codec != Identity():
+        added = added + (x - dense(heard.sent)) * given
+    return added, heard.state, heard.lost

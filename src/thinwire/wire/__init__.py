@@ -1,0 +1,1 @@
+"""Tensors as bytes: payloads, and small numbers in them."""

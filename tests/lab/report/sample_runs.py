@@ -1,0 +1,119 @@
+"""Runs with figures that can be checked by hand."""
+
+from pathlib import Path
+
+from thinwire.lab.recording.runs import Run
+
+STEPS = 100
+SECONDS = {"total": 20.0, "compute": 8.0, "encode": 2.0, "exchange": 9.0, "decode": 1.0}
+NOTATIONS = {
+    "dense": "Average()",
+    "fp16": "Average(Cast('float16'))",
+    "powersgd": "Feedback(PowerSGD(4))",
+    "<b>&thin": "Feedback(TopK(0.01))",
+}
+
+
+def a_run(label="dense", seed=1, accuracy=0.9, seconds=20.0, ratio=1.0, evaluated=True, **changes) -> Run:
+    """A run of so many seconds to an accuracy that it reaches in equal steps, by four evaluations."""
+    payload = round(1_000_000 * STEPS / ratio)
+    shares = (0.25, 0.5, 0.75, 1.0)
+    settings = {
+        "workload": "digits-cnn",
+        "method": NOTATIONS.get(label, "Sign()"),
+        "label": label,
+        "ranks": 4,
+        "transport": "processes",
+        "link": "100mbit",
+        "seed": seed,
+        "steps": STEPS,
+        "metrics": {"test_accuracy": accuracy, "test_loss": 0.5},
+        "bytes": {"dense": 1_000_000 * STEPS, "payload": payload, "link": payload * 3 // 2, "wire": payload * 8 // 5},
+        "ratio": 1_000_000 * STEPS / payload,
+        "seconds": {part: spent * seconds / 20.0 for part, spent in SECONDS.items()},
+        "history": [
+            {"step": s, "loss": 2.0 / s, "payload_bytes": payload * s // STEPS, "seconds": seconds * s / STEPS}
+            for s in range(1, STEPS + 1)
+        ],
+        "evaluations": [
+            {
+                "step": round(STEPS * share),
+                "payload_bytes": round(payload * share),
+                "seconds": seconds * share,
+                "test_accuracy": accuracy * share,
+                "test_loss": 0.5 / share,
+            }
+            for share in shares
+        ]
+        if evaluated
+        else [],
+        "kinds": {
+            "conv": {"tensors": 4, "elements": 200_000, "dense": 800_000, "payload": 0.6 * payload / STEPS},
+            "small ones": {"tensors": 9, "elements": 50_000, "dense": 200_000, "payload": 0.4 * payload / STEPS},
+        },
+        "parameters": 250_000,
+        "batch": 128,
+        "budget": "small",
+        "machine": {"processor": "Abacus & Sons", "cores": "2"},
+        "command": f"thinwire train --method '{label}' --seed {seed}",
+        "commit": "0123abc",
+    }
+    return Run(**(settings | changes))
+
+
+def a_layer(name, kind="conv", elements=100, said=(10, 20, 30, 40), residual=(1.0, 2.0, 3.0, 4.0), gradient=2.0):
+    """What a run tells of a layer at its four evaluations."""
+    return {
+        "name": name,
+        "kind": kind,
+        "elements": elements,
+        "dense_bytes": [100 * elements * i for i in (1, 2, 3, 4)],
+        "payload_bytes": list(said),
+        "residual": list(residual),
+        "gradient": [gradient] * 4,
+    }
+
+
+def layered(label, many=False, **changes) -> Run:
+    """A run that tells of its layers: of 3, or of 24 with long names."""
+    forgets = {"residual": [None] * 4}
+    layers = [
+        a_layer("features.0.weight", elements=1000, said=(1000, 1500, 1750, 1875)),
+        a_layer("dense", "dense", 4000),
+        a_layer("features.0.bias,dense.bias", "small ones", 9, **forgets),
+    ]
+    if many:
+        blocks = [(f"encoder.layers.{i}", name) for i in range(6) for name in ("self_attn.out_proj", "linear1")]
+        kinds = {"self_attn.out_proj": "attention", "linear1": "dense"}
+        layers += [a_layer(f"{block}.{name}.weight", kinds[name], 5000 + i) for i, (block, name) in enumerate(blocks)]
+        layers += [a_layer(f"encoder.norms.{i}.weight", "norm", 10, **forgets) for i in range(9)]
+    return a_run(label, layers=layers, **changes)
+
+
+def differing(label, worst=0.85, apart=(0.04, 0.03, 0.02, 0.01), ways=None, **changes) -> Run:
+    """A run whose replicas differ, by so much at each evaluation; rank 0 speaks with ranks 1 and 3."""
+    run = a_run(label, **changes)
+    for noted, distance in zip(run.evaluations, apart, strict=True):
+        noted["consensus"] = distance
+    run.metrics |= {"consensus": apart[-1], f"worst_{run.metric}": worst}
+    run.evaluations[-1] |= {f"worst_{run.metric}": worst}
+    sent, received = ways or ({"1": 500_000, "3": 500_000},) * 2
+    run.links = {"rank": 0, "sent": sent, "received": received}
+    return run
+
+
+def comparison() -> list[Run]:
+    """Three seeds of four methods: dense, one that is faster, one that is as good and small, one that is worse."""
+    runs = []
+    for seed, more in ((1, 0.0), (2, 0.01), (3, -0.01)):
+        runs.append(a_run("dense", seed, 0.9 + more, 20.0))
+        runs.append(a_run("fp16", seed, 0.9 + more, 16.0, 2.0))
+        runs.append(a_run("powersgd", seed, 0.9 + more, 10.0, 40.0))
+        runs.append(a_run("<b>&thin", seed, 0.8 + more, 12.5, 125.0, warnings=["it says <little>"]))
+    return runs
+
+
+def saved(folder: Path, runs: list[Run]) -> Path:
+    for number, run in enumerate(runs):
+        run.save(folder / f"method-{number % 4}" / f"seed-{run.seed}" / str(number))
+    return folder

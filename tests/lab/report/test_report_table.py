@@ -1,0 +1,149 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from tests.lab.report.sample_runs import a_run, comparison, differing
+from thinwire.lab import report
+
+
+def printed(runs, target=None, width=80):
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(report.table(runs, target))
+    return console.export_text()
+
+
+def row_of(text, label):
+    (row,) = (line.split() for line in text.splitlines() if line.split()[:1] == [label])
+    return row
+
+
+def test_the_table_fits_a_terminal_and_tells_each_method():
+    text = printed(comparison())
+    assert "…" not in text, "nothing is cut off at 80 columns"
+    assert "Smaller: the gradients' bytes over the payload's." in " ".join(text.split())
+    assert row_of(text, "dense")[1:3] == ["90.0%", "±1.0"]
+    powersgd = " ".join(row_of(text, "powersgd"))
+    assert "25.0 kB 37.5 kB 40.0x 100.0 ms" in powersgd
+    assert "Means over 3 seeds" in text
+    assert "Target: test accuracy of 89.1% or more." in text
+    assert "modelled" not in text.lower()
+
+
+def test_the_speedup_is_to_the_target_where_all_reach_it_and_else_per_step():
+    assert row_of(printed(comparison(), target=0.5), "fp16")[-1] == "1.25x"
+    unreachable = printed(comparison(), target=0.99)
+    assert "step" in unreachable.splitlines()[2]
+    assert "2.00x" in row_of(unreachable, "powersgd")
+    assert "not" in row_of(unreachable, "powersgd")
+
+
+def test_what_learned_codes_save_while_they_are_in_use_is_a_column():
+    learned = {"errors": [[10, 0.5]], "learning": [[1, 50]], "coded": {"steps": 50, "dense": 10_000, "payload": 40}}
+    text = printed([a_run("dense"), a_run("lgc", learned=learned)])
+    assert "coded" in text
+    assert "250.0x" in row_of(text, "lgc")
+    never = learned | {"coded": {"steps": 0, "dense": 0, "payload": 0}}
+    assert "250.0x" not in printed([a_run("dense"), a_run("lgc", learned=never)])
+    assert "coded" not in printed([a_run("dense"), a_run("fp16")])
+
+
+def test_seeds_that_did_not_get_there_are_told():
+    runs = [a_run("dense", 1), a_run("dense", 2), a_run("fp16", 1), a_run("fp16", 2, accuracy=0.5)]
+    assert "(1 of 2)" in printed(runs)
+
+
+def test_other_metrics_leave_the_figures_whole():
+    runs = [
+        a_run(seed=seed, metric="perplexity", better="lower", metrics={"perplexity": 1234.5 + seed}, evaluated=False)
+        for seed in (1, 2)
+    ]
+    text = printed(runs)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "1236.000" in text
+    assert "±0.707" in text
+    assert "200.0 ms" in text
+
+
+def test_modelled_times_are_called_so():
+    text = printed([a_run(modelled=True)])
+    heading, *rest = text.strip().splitlines()
+    assert heading.strip() == "digits-cnn, 4 ranks, processes, 100 Mbit/s (modelled)"
+    head = " ".join(rest[:4])
+    assert head.count("modelled") == 3, "time per step and to target, and how these compare"
+    assert "Modelled: the time on the link was computed" in text
+
+
+def test_simulated_times_are_said_to_hold_no_exchange():
+    assert "no time is counted for the exchange" in printed([a_run(transport="simulated", link=None)])
+
+
+def test_tasks_have_tables_of_their_own():
+    text = printed([a_run(), a_run(ranks=8)])
+    assert "digits-cnn, 4 ranks" in text
+    assert "digits-cnn, 8 ranks" in text
+
+
+@pytest.mark.parametrize("label", ["[bold]x[/]", "[/]", "Choose(When(Sign(), names=['a[0]']))"])
+def test_labels_are_no_markup(label):
+    assert label in printed([a_run(label)], width=200)
+
+
+def test_a_long_label_leaves_the_figures_whole():
+    text = printed([a_run("dense"), a_run("Feedback(Chain(TopK(0.001), Quantize(8), Entropy()))", ratio=1250.0)])
+    assert "…" not in text
+    assert "1250.0x" in text
+
+
+def test_a_straggler_is_in_the_heading():
+    assert "digits-cnn, 4 ranks, processes, 100 Mbit/s, rank 1 is 3x slower" in printed([a_run(straggler="1:3")])
+
+
+def gossiping(**changes):
+    seeds = (1, 2)
+    runs = [a_run("dense", seed, seconds=2000.0, **changes) for seed in seeds]
+    runs += [differing("powergossip", 0.85 + seed / 100, seed=seed, ratio=40.0, **changes) for seed in seeds]
+    return [*runs, *(differing("dpsgd", 0.9, (1e-3, 1e-4, 1e-5, 1e-6), seed=seed, **changes) for seed in seeds)]
+
+
+def test_replicas_that_differ_are_told_of_within_a_terminal():
+    for changes in ({}, {"modelled": True}, {"metric": "test_loss", "better": "lower"}):
+        text = printed(gossiping(**changes))
+        assert max(map(len, text.splitlines())) <= 80
+        assert "…" not in text, "nothing is cut off at 80 columns"
+    text = printed(gossiping())
+    head = next(line for line in text.splitlines() if "method" in line).split()
+    assert head[:4] == ["method", "accuracy", "worst", "apart"]
+    assert row_of(text, "powergossip")[1:5] == ["90.0%", "±0.0", "86.5%", "1.00%"]
+    assert row_of(text, "dpsgd")[3:5] == ["90.0%", "<0.01%"]
+    assert row_of(text, "dense")[3:5] == ["-", "-"]
+    said = " ".join(text.split())
+    assert "Where replicas differ, test accuracy is that of their mean. Worst: that of the worst replica." in said
+    assert "Target: test accuracy" in said
+    assert "Target" not in printed(gossiping(), target=0.99), "nothing in the table is about it"
+
+
+def test_replicas_that_are_alike_leave_the_table_as_it_is():
+    text = printed(comparison())
+    assert "replica" not in text
+    assert "apart" not in text
+
+
+def test_without_dense_there_is_room_for_the_time_to_the_target():
+    text = printed([run for run in gossiping() if run.label != "dense"])
+    assert "target" in next(line for line in text.splitlines() if "method" in line)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_where_one_rank_serves_what_a_worker_carries_has_a_column():
+    served = [
+        a_run("server", seed, server={"rank": 0, "link": 150_000_000, "worker": 50_000_000}) for seed in (1, 2, 3)
+    ]
+    text = printed([*comparison(), *served])
+    assert "…" not in text, "nothing is cut off at 80 columns"
+    assert "1.5 MB 500 kB" in " ".join(row_of(text, "server"))
+    assert row_of(text, "fp16").count("-") == 1
+    assert "link is what that one's card carried, and worker what the busiest other one's did." in " ".join(
+        text.split()
+    )
+    assert "worker" not in printed(comparison())

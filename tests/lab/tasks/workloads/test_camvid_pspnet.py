@@ -1,0 +1,62 @@
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from thinwire.lab.tasks.datasets.camvid import CLASSES, HEIGHT, IGNORED, WIDTH, Scenes
+from thinwire.lab.tasks.workloads.camvid_pspnet import CamvidPSPNet, PSPNet
+
+
+class Foreteller(nn.Module):
+    """Gives each pixel the class that is written in the photo's first channel."""
+
+    def forward(self, photos):
+        classes = (photos[:, 0] * 58.395 + 123.675).round().long()
+        scores = 9.0 * F.one_hot(classes, CLASSES).movedim(-1, 1)
+        return scores, torch.zeros_like(scores)
+
+
+def scenes(predicted, true):
+    photos = np.zeros((*predicted.shape, 3), np.uint8)
+    photos[..., 0] = predicted
+    return Scenes(photos, true)
+
+
+def test_mean_iou_counts_labelled_pixels_of_all_scenes_together():
+    draw = np.random.default_rng(0)
+    true = draw.integers(0, IGNORED + 1, (20, HEIGHT, WIDTH), np.uint8)
+    predicted = np.where(draw.random(true.shape) < 0.6, true, 5).astype(np.uint8) % CLASSES
+    labelled = true != IGNORED
+    overlap = []
+    for number in range(CLASSES):
+        said, is_so = predicted[labelled] == number, true[labelled] == number
+        overlap.append((said & is_so).sum() / (said | is_so).sum())
+    judged = CamvidPSPNet().evaluate(Foreteller(), scenes(predicted, true), 20)
+    assert judged["test_mean_iou"] == pytest.approx(np.mean(overlap), rel=1e-6)
+    assert judged["test_accuracy"] == pytest.approx((predicted == true)[labelled].mean(), rel=1e-6)
+
+
+def test_a_class_that_is_nowhere_does_not_count():
+    true = np.zeros((1, HEIGHT, WIDTH), np.uint8)
+    true[:, 90:] = 3
+    predicted = true.copy()
+    predicted[:, 90:, 120:] = 0  # half of the road is taken for sky
+    judged = CamvidPSPNet().evaluate(Foreteller(), scenes(predicted, true), 1)
+    assert judged["test_mean_iou"] == pytest.approx((2 / 3 + 1 / 2) / 2)
+
+
+def test_unlabelled_pixels_give_no_gradient():
+    torch.manual_seed(0)
+    scores = torch.randn(1, CLASSES, 8, 8, requires_grad=True)
+    targets = torch.zeros(1, 8, 8, dtype=torch.int64)
+    targets[:, :4] = IGNORED
+    CamvidPSPNet().loss(lambda _: (scores, scores.detach()), scores, targets).backward()
+    assert scores.grad[:, :, :4].abs().max() == 0
+    assert scores.grad[:, :, 4:].abs().min() > 0
+
+
+def test_a_rank_can_train_on_a_single_scene():
+    torch.manual_seed(0)
+    scores, auxiliary = PSPNet().train()(torch.randn(1, 3, HEIGHT, WIDTH))
+    assert scores.shape == auxiliary.shape == (1, CLASSES, HEIGHT, WIDTH)

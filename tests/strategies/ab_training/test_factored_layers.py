@@ -1,0 +1,385 @@
+"""Layers that are factored and made whole again: the same outputs and gradients as the layer that they stand for."""
+
+import io
+from collections.abc import Callable
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from thinwire import load_low_rank
+from thinwire.strategies.ab_training.strategy import (
+    FACTORED,
+    Factored,
+    Workshop,
+    decomposed,
+    export,
+    merged,
+    smaller,
+    thin,
+)
+
+from ...helpers import random, same_bits
+
+LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
+    "linear": (lambda: nn.Linear(12, 9), lambda: random(7, 12)),
+    "linear of sequences, no bias": (lambda: nn.Linear(12, 9, bias=False), lambda: random(3, 7, 12)),
+    "conv1d": (lambda: nn.Conv1d(5, 8, 3, padding=1), lambda: random(4, 5, 11)),
+    "conv2d": (lambda: nn.Conv2d(5, 8, 3, stride=2, padding=1, bias=False), lambda: random(4, 5, 9, 8)),
+    "conv2d, reflecting": (lambda: nn.Conv2d(5, 8, 3, padding=2, padding_mode="reflect"), lambda: random(4, 5, 9, 8)),
+    "conv2d in groups": (lambda: nn.Conv2d(6, 8, 3, groups=2), lambda: random(4, 6, 9, 8)),
+    "conv2d without a batch": (lambda: nn.Conv2d(5, 8, 3, dilation=2), lambda: random(5, 9, 8)),
+    "conv3d": (lambda: nn.Conv3d(3, 6, 2), lambda: random(2, 3, 4, 5, 4)),
+    "embedding": (lambda: nn.Embedding(20, 8, padding_idx=3), lambda: torch.arange(18).view(2, 9) % 20),
+}
+
+
+class Between(nn.Module):
+    """A layer between two others, as the first and the last stay whole."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)  # type: ignore[no-any-return]
+
+
+def made(kind: str) -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(0)
+    build, example = LAYERS[kind]
+    return Between(build()), example()
+
+
+def opened(model: nn.Module, make: Callable[[nn.Module], Optimizer] | None = None) -> Workshop:
+    return Workshop(model, (make or (lambda m: SGD(m.parameters(), lr=0.1)))(model), ends=False)
+
+
+def split(workshop: Workshop, cutoff: float = 0.0, train: str = "a", moments: str = "carry") -> None:
+    for bench in workshop.benches:
+        bench.split(*bench.decomposed(cutoff), moments)
+        bench.train(train)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_nothing_changes_by_splitting_without_loss(kind: str) -> None:
+    model, x = made(kind)
+    expected = model(x)
+    workshop = opened(model)
+    assert same_bits(model(x), expected), "whole, it is what it was"
+    split(workshop)
+    torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model.layer.weight, workshop.benches[0].matrix().view_as(model.layer.weight))
+    for bench in workshop.benches:
+        bench.merge(bench.matrix())
+    torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
+    workshop.end()
+    assert type(model.layer) is type(LAYERS[kind][0]())
+    torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("rank", [1, 3])
+def test_a_layer_of_low_rank_is_the_layer_with_its_product(kind: str, rank: int) -> None:
+    """Outputs and gradients, whichever way it computes them."""
+    model, x = made(kind)
+    workshop = opened(model)
+    (bench,) = workshop.benches
+    a, b = bench.decomposed(0.0)
+    bench.split(a[:, :rank], b[:rank], "carry")
+    bench.train("a", "b")
+    whole = merged(model)
+    assert type(whole.layer) is type(LAYERS[kind][0]())
+    torch.testing.assert_close(model(x), whole(x), rtol=1e-4, atol=1e-5)
+    out = random(*model(x).shape, seed=5)
+    model(x).backward(out)
+    whole(x).backward(out)
+    gradient = whole.layer.weight.grad.flatten(1)  # type: ignore[union-attr,operator]
+    torch.testing.assert_close(bench.a.grad, gradient @ b[:rank].T, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(bench.b.grad, a[:, :rank].T @ gradient, rtol=1e-3, atol=1e-4)
+
+
+def test_a_thin_layer_costs_what_its_rank_says() -> None:
+    """Counted in multiplications: two thin products, and no product of the factors."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model = Between(nn.Linear(256, 256, bias=False))
+    x = random(512, 256)
+    workshop = opened(model)
+    with FlopCounterMode(display=False) as whole:
+        model(x)
+    (bench,) = workshop.benches
+    a, b = bench.decomposed(0.0)
+    bench.split(a[:, :8], b[:8], "carry")
+    with FlopCounterMode(display=False) as few:
+        model(x)
+    assert few.get_total_flops() == whole.get_total_flops() * 2 * 8 / 256
+    with FlopCounterMode(display=False) as one:
+        model(x[:1])
+    assert one.get_total_flops() == 2 * 8 * (256 + 256)
+    bench.merge(bench.matrix())
+    bench.split(a[:, :200], b[:200], "carry")  # where two products would cost more, the weight is computed
+    with FlopCounterMode(display=False) as thick:
+        model(x)
+    assert thick.get_total_flops() == 2 * (256 * 200 * 256 + 512 * 256 * 256)
+
+
+def test_attention_is_factored_in_all_its_projections() -> None:
+    torch.manual_seed(0)
+    model = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    x = random(3, 5, 16)
+    expected = model(x)
+    workshop = opened(model)
+    assert [bench.name for bench in workshop.benches] == ["self_attn", "self_attn.out_proj", "linear1", "linear2"]
+    split(workshop)
+    torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
+    model(x).sum().backward()
+    assert all(bench.a.grad is not None and bench.a.grad.abs().sum() > 0 for bench in workshop.benches)
+    assert all(bench.b.grad is None for bench in workshop.benches)
+    model.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
+    assert type(merged(model).self_attn.out_proj) is NonDynamicallyQuantizableLinear
+
+
+@pytest.mark.parametrize("cutoff", [0.0, 0.1, 0.5, 0.9])
+def test_truncation_keeps_what_the_cutoff_says(cutoff: float) -> None:
+    values = torch.tensor([8.0, 4.0, 1.0, 0.8, 0.5, 0.1])
+    u, v = (torch.linalg.qr(random(n, 6, seed=n))[0] for n in (9, 7))
+    a, b = decomposed((u * values) @ v.T, cutoff)
+    kept = int((values > cutoff * 8).sum())
+    assert a.shape == (9, kept)
+    assert b.shape == (kept, 7)
+    torch.testing.assert_close(a @ b, (u[:, :kept] * values[:kept]) @ v[:, :kept].T, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(a.square().sum(0), values[:kept], rtol=1e-4, atol=1e-5)  # each takes a root of them
+    torch.testing.assert_close(b.square().sum(1), values[:kept], rtol=1e-4, atol=1e-5)
+
+
+def test_one_direction_is_always_kept_and_can_be_trained() -> None:
+    a, b = decomposed(torch.zeros(4, 3), 0.5)
+    assert a.shape == (4, 1)
+    assert not (a @ b).any()
+    assert b.any(), "two zero factors would have no gradients"
+
+
+# --- what an optimizer remembers
+
+
+@pytest.mark.parametrize("make", [lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9), lambda m: Adam(m.parameters())])
+@pytest.mark.parametrize("which", ["a", "b"])
+def test_means_of_gradients_go_over_to_factors_exactly(make: Callable[[nn.Module], Optimizer], which: str) -> None:
+    """A momentum of G is one of G B' for A, and of A' G for B."""
+    model, _ = made("linear")
+    workshop = opened(model, make)
+    for seed in range(3):
+        workshop.optimizer.zero_grad()
+        model(random(7, 12, seed=seed)).square().sum().backward()
+        workshop.optimizer.step()
+    (bench,) = workshop.benches
+    state = {name: x.clone() for name, x in workshop.optimizer.state[bench.weight].items() if x is not None}
+    split(workshop, 0.2, which)
+    found = workshop.optimizer.state[getattr(bench, which)]
+    assert found.keys() >= state.keys()
+    name = "momentum_buffer" if "momentum_buffer" in state else "exp_avg"
+    expected = state[name] @ bench.b.detach().T if which == "a" else bench.a.detach().T @ state[name]
+    torch.testing.assert_close(found[name], expected)
+    if "exp_avg_sq" in state:
+        assert (found["exp_avg_sq"] >= 0).all()
+        assert found["step"] == state["step"]
+    # What is known of the weight waits for it; of the frozen factor, nothing is to be known.
+    assert getattr(bench, "b" if which == "a" else "a") not in workshop.optimizer.state
+    bench.merge(bench.matrix())
+    bench.train("weight")
+    assert same_bits(workshop.optimizer.state[bench.weight][name], state[name])
+    assert bench.a not in workshop.optimizer.state
+    assert bench.b not in workshop.optimizer.state
+
+
+def test_moments_can_be_forgotten_instead() -> None:
+    model, x = made("linear")
+    workshop = opened(model, lambda m: AdamW(m.parameters()))
+    model(x).sum().backward()
+    workshop.optimizer.step()
+    split(workshop, moments="reset")
+    (bench,) = workshop.benches
+    assert not any(p in workshop.optimizer.state for p in (bench.weight, bench.a, bench.b))
+
+
+@pytest.mark.parametrize("kind", ["linear", "conv2d", "embedding"])
+@pytest.mark.parametrize(
+    "make", [lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9), lambda m: AdamW(m.parameters(), foreach=True)]
+)
+def test_an_optimizer_goes_on_through_all_changes(kind: str, make: Callable[[nn.Module], Optimizer]) -> None:
+    model, x = made(kind)
+    workshop = opened(model, make)
+    (bench,) = workshop.benches
+
+    def step() -> None:
+        workshop.optimizer.zero_grad()
+        model(x).square().mean().backward()
+        workshop.optimizer.step()
+
+    begun = model(x).square().mean().item()
+    for which in ("a", "b"):
+        step()
+        split(workshop, 0.3, which)
+        frozen = (bench.b if which == "a" else bench.a).detach().clone()
+        step()
+        assert same_bits((bench.b if which == "a" else bench.a).detach(), frozen)
+        bench.merge(bench.matrix())
+        bench.train("weight")
+    assert model(x).square().mean().item() < begun
+    workshop.end()
+    assert len(workshop.optimizer.param_groups[0]["params"]) == len(list(model.parameters()))
+
+
+def test_learning_rates_are_lowered_for_an_update_and_given_back() -> None:
+    model, _ = made("linear")
+    workshop = opened(model)
+    workshop.slow_down(0.0)
+    assert workshop.optimizer.param_groups[0]["lr"] == 1e-5
+    workshop.slow_down(0.5)
+    assert workshop.optimizer.param_groups[0]["lr"] == pytest.approx(0.05, rel=1e-3)
+    workshop.slow_down(1.0)
+    assert workshop.optimizer.param_groups[0]["lr"] == 0.1
+    workshop.optimizer.param_groups[0]["lr"] = 1e-7
+    workshop.slow_down(0.5)
+    assert workshop.optimizer.param_groups[0]["lr"] == 5e-8, "it never rises"
+
+
+# --- which layers
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.Conv2d(8, 8, 3, padding=1),
+        nn.Flatten(),
+        nn.Linear(8 * 16, 16),
+        nn.Linear(16, 16),
+        nn.Linear(16, 4),
+    )
+
+
+def names(*args: object, **settings: object) -> list[str]:
+    model = net()
+    return [bench.name for bench in Workshop(model, SGD(model.parameters(), lr=0.1), *args, **settings).benches]  # type: ignore[arg-type]
+
+
+def test_the_first_and_the_last_stay_whole_and_what_is_named() -> None:
+    assert names() == ["2", "4", "5"]
+    assert names(ends=False) == ["0", "2", "4", "5", "6"]
+    assert names(["4"]) == ["2", "5"]
+    assert names(["[245]"], ends=False) == ["0", "6"]
+
+
+def test_a_pattern_that_matches_nothing_is_told_of() -> None:
+    with pytest.warns(UserWarning, match=r"'haed\.\*' of keep matches no layer that could be factored"):
+        assert names(["haed.*"]) == ["2", "4", "5"]
+
+
+def test_where_nothing_is_left_to_factor_it_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no layer whose weight could be factored: besides the first and the last, it"):
+        names(["*"])
+    model = nn.Sequential(nn.LSTM(4, 4))
+    with pytest.raises(ValueError, match="it would have to be a Linear, Conv, Embedding or MultiheadAttention"):
+        Workshop(model, SGD(model.parameters(), lr=0.1), ends=False)
+
+
+def test_what_cannot_be_factored_stays_whole() -> None:
+    """Tied, frozen, not in the optimizer, with rules of its own, or of a kind that is not known."""
+
+    class Mine(nn.Linear):
+        pass
+
+    model = nn.Sequential(
+        nn.Linear(4, 4),
+        nn.Linear(4, 4),
+        nn.Linear(4, 4),
+        Mine(4, 4),
+        nn.Embedding(4, 4, max_norm=1.0),
+        nn.Linear(4, 4),
+        nn.Linear(4, 1),
+    )
+    model[1].weight = model[0].weight
+    model[2].weight.requires_grad_(False)
+    workshop = Workshop(model, SGD(model[:6].parameters(), lr=0.1), ends=False)
+    assert [bench.name for bench in workshop.benches] == ["5"]
+
+
+def test_every_kind_knows_what_it_is_without_factors() -> None:
+    assert all(issubclass(kind, plain) and issubclass(kind, Factored) for plain, kind in FACTORED.items())
+
+
+# --- files
+
+
+def test_a_factored_model_is_saved_and_loaded_in_any_phase() -> None:
+    model, fresh = net(), net()
+    workshop, other = (Workshop(m, SGD(m.parameters(), lr=0.1)) for m in (model, fresh))
+    x = random(2, 3, 4, 4)
+    for _ in range(2):
+        file = io.BytesIO()
+        torch.save(model.state_dict(), file)
+        file.seek(0)
+        fresh.load_state_dict(torch.load(file, weights_only=True))
+        fresh.eval(), model.eval()
+        assert same_bits(fresh(x), model(x))
+        assert [bench.rank for bench in other.benches] == [bench.rank for bench in workshop.benches]
+        split(workshop, 0.3)
+    whole = net()
+    fresh.load_state_dict(whole.state_dict())  # of a model that thinwire has never seen
+    whole.eval()
+    assert same_bits(fresh(x), whole(x))
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        fresh.load_state_dict(model.state_dict() | {"4.factor_a": torch.zeros(3, 2)})
+
+
+@pytest.mark.parametrize("kind", [kind for kind in LAYERS if "groups" not in kind])
+def test_a_thin_model_is_made_of_torchs_own_layers(kind: str) -> None:
+    model, x = made(kind)
+    workshop = opened(model)
+    (bench,) = workshop.benches
+    a, b = bench.decomposed(0.0)
+    bench.split(a[:, :2], b[:2], "carry")
+    found = thin(merged(model), {"layer": 2})
+    torch.testing.assert_close(found(x), model(x), rtol=1e-4, atol=1e-5)
+    assert all(type(part).__module__.startswith("torch.") for part in found.layer.modules())
+    assert sum(p.numel() for p in found.parameters()) < sum(p.numel() for p in merged(model).parameters())
+
+
+def test_a_file_is_loaded_into_a_plain_model(tmp_path: object) -> None:
+    model = net()
+    path = f"{tmp_path}/thin.pt"
+    ranks = smaller(model, {"2": 3, "4": 4, "5": 8})
+    assert ranks == {"2": 3, "4": 4}, "at 8, two layers are no smaller than one"
+    export(model, ranks, path)
+    found, expected = load_low_rank(net(), path), thin(model, ranks)
+    x = random(2, 3, 4, 4)
+    assert same_bits(found.eval()(x), expected.eval()(x))
+    with pytest.raises(ValueError, match="is of another model"):
+        load_low_rank(nn.Linear(3, 3), path)
+    torch.save({"state": 1}, path)
+    with pytest.raises(ValueError, match=r"was not written by handle\.export\(\)"):
+        load_low_rank(net(), path)
+
+
+def test_attention_is_exported_with_whole_projections(tmp_path: object) -> None:
+    model = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    ranks = smaller(model, {"self_attn": 2, "self_attn.out_proj": 2, "linear1": 2})
+    assert ranks == {"linear1": 2}
+    export(model, ranks, f"{tmp_path}/thin.pt")
+    fresh = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    load_low_rank(fresh, f"{tmp_path}/thin.pt")(random(3, 5, 16))
+
+
+def test_a_copy_of_a_factored_model_is_one() -> None:
+    model = net()
+    split(Workshop(model, SGD(model.parameters(), lr=0.1)), 0.3)
+    x = random(2, 3, 4, 4)
+    assert same_bits(deepcopy(model).eval()(x), model.eval()(x))

@@ -1,0 +1,415 @@
+"""AB-training: its phases, who trains what, what groups agree on, and what its authors' code gets wrong."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from thinwire.strategies.ab_training.strategy.strategy import FACTORS, WEIGHTS
+from thinwire.strategies.ab_training.strategy.synchronization import SYNC
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Optimizer
+from torch.optim.lr_scheduler import StepLR
+
+from thinwire import ABTraining, ByHost, DataParallel, GroupsOf, Identity, NonFiniteError, Quantize, Together
+from thinwire.core.states import plain, restored
+from thinwire.strategies import workshop_of
+from thinwire.strategies.ab_training.strategy import merged
+
+from ...helpers import same_bits, same_states
+from ..models import Ranks, close, loss_of
+
+SHORT = {"after": 3, "every": 6, "full": 2, "rebound": 0, "cutoff": 0.1}
+
+
+def deep() -> nn.Module:
+    torch.manual_seed(4)
+    return nn.Sequential(
+        nn.Linear(6, 12), nn.BatchNorm1d(12), nn.Tanh(), nn.Linear(12, 10), nn.Tanh(), nn.Linear(10, 3)
+    )
+
+
+def adam(m: nn.Module) -> Optimizer:
+    return AdamW(m.parameters(), lr=0.01)
+
+
+def momentum(m: nn.Module) -> Optimizer:
+    return SGD(m.parameters(), lr=0.1, momentum=0.9)
+
+
+def ranks(size: int = 4, make: Any = momentum, hosts: tuple[str, ...] = (), **settings: Any) -> Ranks:
+    return Ranks(ABTraining(**(SHORT | settings)), size, make, hosts, deep)
+
+
+def bench(crew: Ranks, rank: int = 0) -> Any:
+    (found,) = workshop_of(crew.replicas[rank]).benches
+    return found
+
+
+def strategy(crew: Ranks) -> ABTraining:
+    assert isinstance(crew.between.strategy, ABTraining)
+    return crew.between.strategy
+
+
+def weights(crew: Ranks) -> list[Tensor]:
+    return [bench(crew, rank).matrix().clone() for rank in range(len(crew.models))]
+
+
+# --- phases
+
+
+def test_weights_are_whole_then_factored_then_whole_for_a_while() -> None:
+    crew = ranks()
+    phases = []
+    for _ in range(16):
+        phases.append(bench(crew).rank is not None)
+        crew.train(1)
+    whole, factored = [False], [True]
+    assert phases == whole * 3 + factored * 4 + whole * 2 + factored * 4 + whole * 2 + factored
+
+
+def test_without_whole_steps_weights_are_factored_anew() -> None:
+    crew = ranks(full=0)
+    crew.train(3)
+    first = bench(crew).a.detach().clone()
+    crew.train(6)
+    assert bench(crew).rank is not None
+    assert not torch.equal(first, bench(crew).a.detach())
+    assert len({tuple(x.flatten().tolist()) for x in weights(crew)}) == 1, "and all begin alike again"
+
+
+def test_the_beginning_is_data_parallel() -> None:
+    crew, dense = ranks(after=8).train(8), Ranks(DataParallel(Identity()), 4, momentum, build=deep).train(8)
+    for rank in range(4):
+        close(
+            {n: p for n, p in crew.parameters(rank).items() if "factor" not in n and n != "3.weight"},
+            {n: p for n, p in dense.parameters(rank).items() if n != "3.weight"},
+            rtol=0,
+            atol=0,
+        )
+
+
+def test_a_model_may_be_factored_from_the_start() -> None:
+    """After the first update, that is."""
+    crew = ranks(after=0)
+    phases = [bench(crew.train(1)).rank is not None for _ in range(8)]
+    assert phases == [True] * 4 + [False] * 2 + [True] * 2
+
+
+def test_the_first_factors_are_truncated_too() -> None:
+    """Else they hold more than the weight."""
+    crew = ranks(cutoff=0.6).train(2)
+    singular = torch.linalg.svdvals(bench(crew).matrix())
+    crew.train(1)
+    assert 1 <= bench(crew).rank < 10
+    assert bench(crew).rank < len(singular)
+    again = torch.linalg.svdvals(bench(crew).matrix())
+    assert float(again[bench(crew).rank - 1]) > 0.6 * float(again[0])
+
+
+def test_factors_are_those_of_one_rank() -> None:
+    """Also where another rank's library would have turned them."""
+    crew = ranks().train(2)
+    for rank, replica in enumerate(crew.replicas):
+        found = workshop_of(replica).benches[0]
+        plainly = found.decomposed
+        turn = 1.0 if rank == 0 else -1.0
+        found.decomposed = lambda cutoff, plainly=plainly, turn=turn: tuple(turn * x for x in plainly(cutoff))  # type: ignore[method-assign]
+    crew.train(1)
+    for rank in range(4):
+        assert same_bits(bench(crew, rank).a.detach(), bench(crew).a.detach())
+        assert same_bits(bench(crew, rank).b.detach(), bench(crew).b.detach())
+
+
+# --- groups
+
+
+def test_one_half_trains_a_the_other_b_and_each_alone() -> None:
+    crew = ranks().train(3)
+    a, b = bench(crew).a.detach().clone(), bench(crew).b.detach().clone()
+    crew.train(2)
+    for rank in (0, 1):
+        assert same_bits(bench(crew, rank).b.detach(), b)
+        assert not torch.equal(bench(crew, rank).a.detach(), a)
+    for rank in (2, 3):
+        assert same_bits(bench(crew, rank).a.detach(), a)
+        assert not torch.equal(bench(crew, rank).b.detach(), b)
+    first, second = crew.parameters(0), crew.parameters(2)
+    close(crew.parameters(1), first, rtol=0, atol=0)
+    close(crew.parameters(3), second, rtol=0, atol=0)
+    assert not torch.equal(first["0.weight"], second["0.weight"]), "what is kept whole goes its group's way too"
+
+
+def test_nothing_goes_between_groups_while_they_train_factors() -> None:
+    crew = ranks().train(3)
+    before = {rank: dict(meter.sent) for rank, meter in enumerate(crew.between.meters)}
+    crew.train(3)
+    for rank, meter in enumerate(crew.between.meters):
+        near = {0: 1, 1: 0, 2: 3, 3: 2}[rank]
+        assert {other for other, n in meter.sent.items() if n > before[rank].get(other, 0)} == {near}
+
+
+@pytest.mark.parametrize(
+    ("settings", "hosts", "groups", "trained"),
+    [
+        ({}, (), ((0, 1, 2), (3, 4, 5)), "aaabbb"),
+        ({"groups": GroupsOf(2)}, (), ((0, 1), (2, 3), (4, 5)), "aaaabb"),
+        ({"groups": ByHost()}, ("x", "y", "x", "z", "z", "x"), ((0, 2, 5), (1,), (3, 4)), "aaabba"),
+        ({"groups": Together()}, (), ((0, 1, 2, 3, 4, 5),), "bbbbbb"),
+        ({"groups": GroupsOf(3), "sync": "only-b"}, (), ((0, 1, 2), (3, 4, 5)), "bbbbbb"),
+    ],
+)
+def test_ranks_are_in_groups(settings: Any, hosts: Any, groups: Any, trained: str) -> None:
+    crew = ranks(6, hosts=hosts, **settings)
+    assert strategy(crew).groups_of(6, hosts) == groups
+    assert "".join(strategy(crew).trains(replica) for replica in crew.replicas) == trained
+    crew.train(12)
+    assert all(x.isfinite().all() for x in weights(crew))
+
+
+def test_one_group_trains_b_in_step() -> None:
+    """The form without groups: all ranks are alike at all times."""
+    crew = ranks(groups=Together(), sync="only-b")
+    for _ in range(12):
+        crew.train(1)
+        assert crew.apart() == 0
+
+
+# --- what groups agree on
+
+
+def manual(crew: Ranks, sync: str) -> Tensor:
+    """The weight that a sync should leave, by its definition."""
+    a = [bench(crew, r).a.detach() for r in range(4)]
+    b = [bench(crew, r).b.detach() for r in range(4)]
+    if sync == "only-learned":
+        return torch.stack(a[:2]).mean(0) @ torch.stack(b[2:]).mean(0)
+    if sync == "with-stale":
+        return torch.stack(a).mean(0) @ torch.stack(b).mean(0)
+    if sync == "only-b":
+        return a[0] @ torch.stack(b).mean(0)
+    return torch.stack([x @ y for x, y in zip(a, b, strict=True)]).mean(0)
+
+
+@pytest.mark.parametrize("sync", ["only-learned", "with-stale", "full", "only-b"])
+def test_groups_agree_on_what_the_mode_says(sync: str) -> None:
+    crew = ranks(sync=sync, groups=GroupsOf(2)).train(5)
+    expected, rest = manual(crew, sync), [crew.parameters(r) for r in range(4)]
+    with torch.no_grad():
+        found = crew.between.sender.run([strategy(crew).agreed(replica) for replica in crew.replicas])
+    for agreed in found:
+        torch.testing.assert_close(agreed["3.weight"], expected, rtol=1e-4, atol=1e-5)
+        assert same_bits(agreed["3.weight"], found[0]["3.weight"])
+        for name in ("0.weight", "0.bias", "1.weight", "3.bias", "5.weight", "5.bias"):
+            mean = torch.stack([of_rank[name] for of_rank in rest]).mean(0)
+            torch.testing.assert_close(agreed[name], mean, rtol=1e-4, atol=1e-6)
+    close(crew.parameters(), rest[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("sync", ["only-learned", "with-stale", "full", "only-b"])
+def test_vectors_and_what_stays_whole_are_never_lost(sync: str) -> None:
+    """The authors' code throws away what all but one group has learned of them."""
+    crew = ranks(sync=sync, groups=GroupsOf(2)).train(6)
+    before = [crew.parameters(r)["5.bias"] for r in range(4)]
+    assert not torch.equal(before[0], before[2])
+    crew.train(1)
+    assert crew.apart() == 0
+    alone = ranks(sync=sync, groups=GroupsOf(2), every=1000).train(7)
+    mean = (alone.parameters(0)["5.bias"] + alone.parameters(2)["5.bias"]) / 2
+    torch.testing.assert_close(crew.parameters()["5.bias"], mean, rtol=1e-4, atol=1e-6)
+
+
+def test_batch_norms_exchange_nothing() -> None:
+    crew = ranks(2).train(5)
+    statistics = [m[1].running_mean for m in crew.models]  # type: ignore[index,union-attr]
+    assert not torch.equal(*statistics)  # type: ignore[call-overload]
+    assert set(crew.between.meters[0].said) <= {WEIGHTS, FACTORS, SYNC}
+
+
+@pytest.mark.parametrize("sync", ["only-learned", "with-stale", "full", "only-b"])
+@pytest.mark.parametrize("make", [momentum, adam])
+def test_with_whole_weights_all_are_in_step(sync: str, make: Any) -> None:
+    """What optimizers remember has to be the same for that, also of what groups have trained by themselves."""
+    crew = ranks(sync=sync, groups=GroupsOf(2), make=make, full=3).train(3)
+    assert crew.apart() == 0
+    crew.train(2)
+    assert crew.apart() > 0
+    crew.train(1)
+    for _ in range(3):
+        assert bench(crew).rank is None
+        assert crew.apart() == 0
+        crew.train(1)
+
+
+# --- merging
+
+
+def test_splitting_without_truncation_and_merging_changes_nothing() -> None:
+    crew = ranks(cutoff=0.0).train(2)
+    apart = ranks(cutoff=0.0, after=1000).train(3)
+    crew.train(1)
+    for rank in range(4):
+        torch.testing.assert_close(bench(crew, rank).matrix(), bench(apart, rank).matrix(), rtol=1e-5, atol=1e-6)
+    x = torch.randn(5, 6)
+    for m in (*crew.models, *apart.models):
+        m.eval()
+    torch.testing.assert_close(crew.models[0](x), apart.models[0](x), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(merged(crew.models[0]).eval()(x), apart.models[0](x), rtol=1e-4, atol=1e-5)
+
+
+# --- the optimizer
+
+
+def test_the_learning_rate_drops_at_each_change_and_climbs() -> None:
+    crew = ranks(rebound=3)
+    seen: list[float] = []
+    for optimizer in crew.optimizers[:1]:
+        step = optimizer.step
+        optimizer.step = lambda *args, step=step, o=optimizer: (seen.append(o.param_groups[0]["lr"]), step())[1]  # type: ignore[method-assign]
+    crew.train(10)
+    low, third, two_thirds = 1e-5, 1e-5 + (0.1 - 1e-5) / 3, 1e-5 + (0.1 - 1e-5) * 2 / 3
+    assert seen == pytest.approx([0.1] * 3 + [low, third, two_thirds, 0.1] + [low, third] + [low])
+    assert crew.optimizers[0].param_groups[0]["lr"] == 0.1
+
+
+def test_a_schedule_goes_on_as_if_nothing_had_been_lowered() -> None:
+    crew = ranks(rebound=4)
+    schedule = StepLR(crew.optimizers[0], 1, 0.9)
+    for step in range(12):
+        crew.train(1)
+        schedule.step()
+        assert crew.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.1 * 0.9 ** (step + 1))
+
+
+@pytest.mark.parametrize("moments", ["carry", "reset"])
+def test_what_the_optimizer_remembers_goes_through_or_is_forgotten(moments: str) -> None:
+    crew = ranks(make=adam, moments=moments).train(3)
+    state = crew.optimizers[0].state
+    assert (bench(crew).a in state) == (moments == "carry")
+    assert crew.models[0][0].weight in state, "of what is not changed, it is kept"  # type: ignore[index]
+    crew.train(4)
+    assert bench(crew).rank is None
+    assert (bench(crew).weight in state) == (moments == "carry")
+    assert bench(crew).a not in state
+
+
+def test_a_loss_that_is_still_around_does_not_matter() -> None:
+    """A graph keeps the ends that gradients go to, which know the shapes of before."""
+    crew = ranks(2, full=0, after=1, every=2, cutoff=0.5)
+    kept = []
+    for step in range(8):
+        losses = [loss_of(m, step, rank) for rank, m in enumerate(crew.models)]
+        kept.append(losses)
+        for optimizer, loss in zip(crew.optimizers, losses, strict=True):
+            optimizer.zero_grad()
+            loss.backward(retain_graph=True)
+        crew.between.before_update()
+        for optimizer in crew.optimizers:
+            optimizer.step()
+        crew.between.after_update()
+    assert all(x.isfinite().all() for x in weights(crew))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda m: torch.optim.Adadelta(m.parameters()),
+        lambda m: torch.optim.Adafactor(m.parameters(), lr=0.01),
+        lambda m: torch.optim.Adagrad(m.parameters(), lr=0.01),
+        lambda m: torch.optim.Adamax(m.parameters(), lr=0.01),
+        lambda m: torch.optim.NAdam(m.parameters(), lr=0.01),
+        lambda m: torch.optim.RAdam(m.parameters(), lr=0.01),
+        lambda m: torch.optim.RMSprop(m.parameters(), lr=0.01, momentum=0.9),
+        lambda m: torch.optim.Rprop(m.parameters(), lr=0.01),
+        lambda m: AdamW(m.parameters(), lr=0.01, amsgrad=True),
+        lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9, nesterov=True),
+    ],
+)
+def test_any_optimizer_goes_through_all_phases(make: Callable[[nn.Module], Optimizer]) -> None:
+    crew = ranks(make=make, cutoff=0.4).train(13)
+    assert all(x.isfinite().all() for x in weights(crew))
+    assert bench(crew).rank is None
+    assert crew.apart() == 0
+
+
+# --- checkpoints
+
+
+@pytest.mark.parametrize("at", range(1, 12))
+def test_a_checkpoint_in_any_phase_goes_on_to_the_bit(at: int) -> None:
+    settings = {"make": adam, "rebound": 2, "reducer": Quantize(8), "cutoff": 0.3}
+    first = ranks(**settings).train(at)
+    file = io.BytesIO()
+    torch.save(
+        [
+            (m.state_dict(), o.state_dict(), plain(s))
+            for m, o, s in zip(first.models, first.optimizers, first.between.states, strict=True)
+        ],
+        file,
+    )
+    file.seek(0)
+    second = ranks(**settings)
+    for rank, (of_model, of_optimizer, state) in enumerate(torch.load(file, weights_only=True)):
+        second.models[rank].load_state_dict(of_model)
+        second.optimizers[rank].load_state_dict(of_optimizer)
+        second.between.states[rank] = restored(strategy(second).init(second.replicas[rank]), state)
+    second.step = at
+    for crew in (first, second):
+        crew.train(7)
+    for rank in range(4):
+        here, there = first.parameters(rank), second.parameters(rank)
+        assert all(same_bits(x, there[name]) for name, x in here.items())
+    assert same_states(first.between.states, second.between.states)
+
+
+# --- what it costs, and trouble
+
+
+def test_bytes_are_those_of_factors_within_groups() -> None:
+    crew = ranks(cutoff=0.6, after=2, every=20, full=1).train(2)
+    rank, before = bench(crew).rank, dict(crew.between.meters[0].said)
+    crew.train(5)
+    said = crew.between.meters[0].said
+    rest = sum(p.nbytes for n, p in crew.parameters().items() if n not in ("3.weight", "3.factor_a", "3.factor_b"))
+    flags = 4 + 1  # which of 8 parameters got a gradient: a size and bits
+    assert said[FACTORS] == 5 * (4 * 10 * rank + rest + flags)
+    assert said[WEIGHTS] == before[WEIGHTS] == 2 * (sum(p.nbytes for p in deep().parameters()) + flags)
+    assert said[SYNC] == 8 + 4 * rank * (10 + 12), "one rank tells the factors, and how many there are"
+
+
+def test_it_trains() -> None:
+    crew = ranks(after=20, every=20, full=5, rebound=3, cutoff=0.2).train(100)
+    mean = deep()
+    mean.load_state_dict(crew.between.consensus([dict(m.named_buffers()) for m in crew.models]).means, strict=False)
+    begun = sum(loss_of(deep(), 5000 + i, 0).item() for i in range(10)) / 10
+    assert sum(loss_of(mean, 5000 + i, 0).item() for i in range(10)) / 10 < begun - 0.5
+
+
+def test_weights_that_are_not_finite_end_the_run_by_name() -> None:
+    crew = ranks().train(2)
+    for m in crew.models:
+        m[3].weight.data[0, 0] = torch.inf  # type: ignore[index,union-attr]
+    crew.between.before_update()
+    with pytest.raises(NonFiniteError, match=r"the parameters of 3\.weight"):
+        crew.between.after_update()
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"after": -1}, "takes after of 0 steps or more, not -1"),
+        ({"every": 0}, "takes every of 1 steps or more, not 0"),
+        ({"every": 5, "full": 5}, "of every=5 steps, full=5 with whole weights leave none for factors"),
+        ({"cutoff": 1.0}, "a cutoff from 0 to below 1, not 1.0"),
+        ({"sync": "all"}, "'only-learned', 'with-stale', 'full', 'only-b', not 'all'"),
+        ({"groups": 4}, r"groups such as GroupsOf\(4\) or ByHost\(\), not 4"),
+        ({"keep": "head"}, r"patterns such as \('head.\*',\), not 'head'"),
+        ({"moments": "keep"}, "'carry' or 'reset', not 'keep'"),
+        ({"rebound": 1.5}, "takes rebound of 0 steps or more, not 1.5"),
+        ({"reducer": 4}, "a codec or a reducer is needed here, not 4"),
+    ],
+)
+def test_a_wrong_setting_is_shown(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        ABTraining(**settings)

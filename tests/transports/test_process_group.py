@@ -1,0 +1,268 @@
+"""Real processes say, count and compute exactly what simulated ones do."""
+
+import gc
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import thinwire
+from tests.attach.processes import run
+from tests.attach.training import BY_RANKS, all_same, refusal, same
+from thinwire import Collectives, Simulated, world
+from thinwire.core import Message, together
+from thinwire.core.states import plain
+from thinwire.methods import strategy_of
+from thinwire.transports import process_group as collectives
+
+STEPS = 4
+COUNTS = ("rounds", "payload_bytes", "link_bytes")
+
+
+class Odd(nn.Module):
+    """Sizes that no number of ranks divides, and a second type."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.large = nn.Parameter(torch.zeros(67, 71))
+        self.kernel = nn.Parameter(torch.zeros(13, 5, 3, 3))
+        self.vector = nn.Parameter(torch.zeros(11))
+        self.scalar = nn.Parameter(torch.zeros(()))
+        self.wide = nn.Parameter(torch.zeros(31, 37, dtype=torch.float64))
+
+
+def set_gradients(model: nn.Module, step: int, rank: int) -> None:
+    for i, p in enumerate(model.parameters()):
+        seed = 10_000 * step + 100 * rank + i
+        p.grad = torch.randn(p.shape, dtype=p.dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def gradients_of(model: nn.Module) -> dict:
+    return {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+def counts(meter: thinwire.Meter) -> dict:
+    return {name: getattr(meter, name) for name in COUNTS}
+
+
+def on_real_ranks(method: str) -> dict:
+    transport = Collectives()
+    strategy, model = strategy_of(method), Odd()
+    replica = thinwire.replica_of(model, rank=transport.rank, size=transport.size)
+    state, reduced = strategy.init(replica), []
+    for step in range(STEPS):
+        set_gradients(model, step, transport.rank)
+        outcome = transport.run(strategy.before_update(replica, state))
+        assert outcome.lost == ()
+        state = outcome.state
+        reduced.append(gradients_of(model))
+    return {"reduced": reduced, "state": plain(state), "counts": counts(transport.meter)}
+
+
+def on_simulated_ranks(method: str, ranks: int) -> list[dict]:
+    transport, strategy = Simulated(ranks), strategy_of(method)
+    models = [Odd() for _ in range(ranks)]
+    replicas = [thinwire.replica_of(model, rank=rank, size=ranks) for rank, model in enumerate(models)]
+    states = [strategy.init(replica) for replica in replicas]
+    reduced: list[list[dict]] = [[] for _ in range(ranks)]
+    for step in range(STEPS):
+        for rank, model in enumerate(models):
+            set_gradients(model, step, rank)
+        talks = [strategy.before_update(replica, state) for replica, state in zip(replicas, states, strict=True)]
+        states = [outcome.state for outcome in transport.run(talks)]
+        for rank, model in enumerate(models):
+            reduced[rank].append(gradients_of(model))
+    return [
+        {"reduced": reduced[rank], "state": plain(states[rank]), "counts": counts(transport.meters[rank])}
+        for rank in range(ranks)
+    ]
+
+
+@pytest.mark.parametrize(("method", "ranks"), BY_RANKS)
+def test_real_ranks_are_simulated_ranks_to_the_bit_and_to_the_byte(method: str, ranks: int) -> None:
+    real, simulated = run(on_real_ranks, method, ranks=ranks), on_simulated_ranks(method, ranks)
+    for rank in range(ranks):
+        assert real[rank]["counts"] == simulated[rank]["counts"]
+        assert same(real[rank]["reduced"], simulated[rank]["reduced"])
+        assert same(real[rank]["state"], simulated[rank]["state"])
+    assert all_same(result["reduced"] for result in real)
+    assert all(count > 0 for count in real[0]["counts"].values())
+
+
+def say(message: Message) -> Any:
+    reply = yield message
+    return reply.reduced.clone(), reply.sent.clone()
+
+
+def spoken(source: int | None, target: int | None, codec: Any) -> tuple:
+    transport = Collectives()
+    mine = torch.arange(6.0) + 10 * transport.rank
+    talk = together([(world(transport.size), say(Message(mine, codec, source=source, target=target)))])
+    (outcome,) = transport.run(talk)
+    return outcome
+
+
+ALL = sum(torch.arange(6.0) + 10 * rank for rank in range(4)) / 4
+
+
+@pytest.mark.parametrize("codec", [thinwire.Identity(), thinwire.Nonzero()], ids=["linear", "variable"])
+def test_all_speak_and_all_hear_the_mean(codec: Any) -> None:
+    for rank, (reduced, sent) in enumerate(run(spoken, None, None, codec, ranks=4)):
+        assert torch.equal(reduced, ALL)
+        assert torch.equal(sent, torch.arange(6.0) + 10 * rank)
+
+
+@pytest.mark.parametrize("codec", [thinwire.Identity(), thinwire.Nonzero()], ids=["linear", "variable"])
+def test_one_speaks_and_all_hear_it(codec: Any) -> None:
+    for rank, (reduced, sent) in enumerate(run(spoken, 2, None, codec, ranks=4)):
+        assert torch.equal(reduced, torch.arange(6.0) + 20)
+        assert torch.equal(sent, torch.arange(6.0) + 20 if rank == 2 else torch.zeros(6))
+
+
+@pytest.mark.parametrize("codec", [thinwire.Identity(), thinwire.Nonzero()], ids=["linear", "variable"])
+def test_all_speak_and_one_hears_the_mean(codec: Any) -> None:
+    for rank, (reduced, sent) in enumerate(run(spoken, None, 1, codec, ranks=4)):
+        assert torch.equal(reduced, ALL if rank == 1 else torch.zeros(6))
+        assert torch.equal(sent, torch.arange(6.0) + 10 * rank)
+
+
+def gathered() -> list[bytes]:
+    rank = dist.get_rank()
+    return Collectives().gather(bytes([rank]) * (5 * rank + 1))
+
+
+def test_gather_tells_what_every_rank_gave_in_order() -> None:
+    expected = [bytes([rank]) * (5 * rank + 1) for rank in range(4)]
+    assert run(gathered, ranks=4) == [expected] * 4
+
+
+def copied() -> tuple[bool, list]:
+    rank = dist.get_rank()
+    tensors = [torch.full((3,), rank), torch.full((2, 2), float(rank)).t(), torch.full((), rank == 1)]
+    places = [tensor.data_ptr() for tensor in tensors]
+    Collectives().broadcast(tensors, source=1)
+    return [tensor.data_ptr() for tensor in tensors] == places, tensors
+
+
+def test_broadcast_overwrites_in_place() -> None:
+    for in_place, tensors in run(copied):
+        assert in_place
+        assert same(tensors[0], torch.full((3,), 1))
+        assert torch.equal(tensors[1], torch.ones(2, 2))
+        assert same(tensors[2], torch.full((), True))
+
+
+def spoken_between() -> tuple[list[float], list[float]]:
+    """The user's messages and ours at the same time, in an order that differs between ranks."""
+    transport = Collectives()
+    strategy, model = strategy_of("powersgd"), Odd()
+    replica = thinwire.replica_of(model, rank=transport.rank, size=transport.size)
+    talk = strategy.before_update(replica, strategy.init(replica))
+    set_gradients(model, 0, transport.rank)
+    note, total = torch.full((3,), 7.0 * transport.rank), torch.full((3,), transport.rank + 1.0)
+    if transport.rank == 0:  # waits for the user's note before it speaks, and hears it only after all else
+        works = [dist.irecv(note, 1), dist.all_reduce(total, async_op=True)]
+        transport.run(talk)
+    else:
+        transport.run(talk)
+        works = [dist.isend(note, 0), dist.all_reduce(total, async_op=True)]
+    for work in works:
+        work.wait()
+    return note.tolist(), total.tolist()
+
+
+def test_it_speaks_in_a_group_of_its_own() -> None:
+    assert run(spoken_between, timeout=30) == [([7.0] * 3, [3.0] * 3)] * 2
+
+
+def groups_of_two() -> dict[str, bool]:
+    first, second = Collectives(), Collectives()
+    apart = first.group is not second.group
+    first.close()
+    third = Collectives()
+    return {
+        "apart": apart,
+        "taken over": third.gather(b"x") == [b"x"] * dist.get_world_size(),
+        "not shared": third.group is not second.group,
+    }
+
+
+def test_each_has_its_own_group_until_it_is_closed() -> None:
+    for result in run(groups_of_two):
+        assert result == {"apart": True, "taken over": True, "not shared": True}
+
+
+def closed_twice() -> bool:
+    transport = Collectives()
+    transport.close()
+    transport.close()
+    return Collectives().group is not Collectives().group
+
+
+def test_closing_twice_gives_the_group_away_once() -> None:
+    assert run(closed_twice) == [True, True]
+
+
+def used_after_destroy() -> tuple[str, str]:
+    transport = Collectives()
+    store = dist.PrefixStore("again", dist.distributed_c10d._get_default_store())
+    rank, size = transport.rank, transport.size
+    dist.destroy_process_group()
+    gc.collect()
+    refused = refusal(lambda: transport.gather(b"x"))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    assert Collectives().gather(b"y") == [b"y"] * size
+    return refused
+
+
+def test_a_destroyed_group_is_a_clear_error_and_a_new_one_works() -> None:
+    for kind, text in run(used_after_destroy):
+        assert kind == "RuntimeError"
+        assert "destroyed" in text
+
+
+def attached_again_after_destroy() -> list[bool]:
+    """Start torch.distributed again and again in one process, each time with what the last time left behind."""
+    store = dist.distributed_c10d._get_default_store()
+    rank, size = dist.get_rank(), dist.get_world_size()
+    answers = []
+    for i in range(3):
+        transport = Collectives()
+        transport.close()  # left to a successor, who must not come from another life
+        dist.destroy_process_group()
+        dist.init_process_group("gloo", store=dist.PrefixStore(str(i), store), rank=rank, world_size=size)
+        answers.append(Collectives().gather(bytes([rank])) == [bytes([r]) for r in range(size)])
+    return answers
+
+
+def test_a_group_does_not_outlive_torch_distributed() -> None:
+    assert run(attached_again_after_destroy) == [[True] * 3] * 2
+
+
+def test_without_torch_distributed_the_error_says_how_to_start_it() -> None:
+    with pytest.raises(RuntimeError, match=r"torchrun.*init_process_group"):
+        Collectives()
+
+
+def in_a_subgroup() -> tuple[int, int, list[bytes]] | None:
+    members = [1, 3]
+    group = dist.new_group(members)
+    if dist.get_rank() not in members:
+        return None
+    transport = Collectives(group)
+    return transport.rank, transport.size, transport.gather(bytes([dist.get_rank()]))
+
+
+def test_a_subgroup_counts_its_own_ranks() -> None:
+    assert run(in_a_subgroup, ranks=4) == [None, (0, 2, [b"\x01", b"\x03"]), None, (1, 2, [b"\x01", b"\x03"])]
+
+
+def test_nccl_gets_one_batch_even_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It connects the two ranks of an op that stands alone by themselves, and waits there for who speaks to several.
+    batches: list[list[object]] = []
+    monkeypatch.setattr(dist, "P2POp", lambda do, x, group, group_peer: (do, group_peer))
+    monkeypatch.setattr(dist, "batch_isend_irecv", lambda ops: batches.append(ops) or [])
+    collectives._begin([(dist.isend, torch.zeros(1), 2)], None, batched=True)
+    assert batches == [[(dist.isend, 2)]]
