@@ -19,7 +19,7 @@ from benchmarks import (
     indices,
     links,
     power_sgd,
-    quantise,
+    quantize,
     replicator,
     selection,
     training,
@@ -29,7 +29,7 @@ from tests.compiled_loops import keep_by_digest
 MEASURED = {
     module.__name__.removeprefix("benchmarks."): module
     for module in (
-        *(power_sgd, selection, ada_comp, quantise, indices, coders, fuzz, first_use),
+        *(power_sgd, selection, ada_comp, quantize, indices, coders, fuzz, first_use),
         *(hook, links, codes, replicator, training),
     )
 }

@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.rows import Row, at_least
 from thinwire import AdaComp, Reply
-from thinwire.kernels.sparse_tensor import Sparse
+from thinwire.kernels.sparse_tensor import SparseTensor
 from thinwire.wire import payload
 
 SIZE, STEPS, SETTLED = 1_000_000, 60, 40
@@ -35,7 +35,7 @@ def measure(bin_size: int) -> tuple[float, dict[str, float]]:
     for step in range(STEPS):
         conversation = reducer.reduce(torch.randn(SIZE, generator=draws), state)
         marks = next(conversation).tensor
-        assert isinstance(marks, Sparse)
+        assert isinstance(marks, SparseTensor)
         if step >= SETTLED:
             sent += marks.values.numel()
             for form in bits:

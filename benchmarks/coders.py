@@ -1,4 +1,4 @@
-"""The coders against zstandard at its first level, on what is left of gradients after quantising.
+"""The coders against zstandard at its first level, on what is left of gradients after quantizing.
 
 Some symbols are drawn from a law with heavier tails than the bell curve's, as gradients have; others are of gradients
 that were captured while a small network was trained. Four bits are coded as they are packed, two in a byte. Sizes are
@@ -128,7 +128,7 @@ def from_zstd(parts: list[bytes]) -> list[bytes]:
 
 
 def drawn(bits: int) -> Bytes:
-    """Codes of so many bits, from a generalised normal law."""
+    """Codes of so many bits, from a generalized normal law."""
     chance = np.random.default_rng(0)
     sizes = chance.gamma(1 / SHAPE, size=SIZE) ** (1 / SHAPE)
     signed = np.where(chance.random(SIZE) < 0.5, -sizes, sizes)

@@ -8,15 +8,15 @@ from benchmarks.rows import Row
 from thinwire.lab import links
 
 NODES, STEPS = 2, 5  # of which the median counts
-DGC = "Momentum(outside=0.0)"
+DGC = "DGC(outside=0.0)"
 METHODS = {
-    "PowerSGD(1)": "Feedback(PowerSGD(1))",
-    "PowerSGD(4)": "Feedback(PowerSGD(4))",
-    "a leader's places, 4 bits": "Momentum(by=Led(values=Quantize(4), ends=True), outside=0.0)",
-    "LGC, coded": "Momentum(by=Led(values=LGC(0, check_every=1000), ends=True), outside=0.0)",
-    "LGC, learning": "Momentum(by=Led(values=LGC(1000), ends=True), outside=0.0)",
+    "PowerSGD(1)": "ErrorFeedback(PowerSGD(1))",
+    "PowerSGD(4)": "ErrorFeedback(PowerSGD(4))",
+    "a leader's places, 4 bits": "DGC(by=LeaderTopK(values=Quantize(4), ends=True), outside=0.0)",
+    "LGC, coded": "DGC(by=LeaderTopK(values=LGC(0, check_every=1000), ends=True), outside=0.0)",
+    "LGC, learning": "DGC(by=LeaderTopK(values=LGC(1000), ends=True), outside=0.0)",
     "LGC with a server, coded": (
-        "Momentum(by=Server(Led(values=LGCServer(0, check_every=1000), ends=True), Nonzero()), outside=0.0)"
+        "DGC(by=Server(LeaderTopK(values=LGCServer(0, check_every=1000), ends=True), Nonzero()), outside=0.0)"
     ),
 }
 

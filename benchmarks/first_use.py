@@ -24,13 +24,13 @@ torch.set_num_threads(1)
 x = torch.randn(64, 2048, generator=torch.Generator().manual_seed(0))
 methods = [thinwire.methods.METHODS[name].built for name in sys.argv[1:]]
 if not methods:
-    wide = thinwire.BinMarks(500)  # has codes of 16 bits
-    methods += [thinwire.Feedback(thinwire.PowerSGD(rank)) for rank in (1, 4)]
-    methods += [thinwire.Feedback(thinwire.TopK(0.01)), thinwire.Feedback(thinwire.TopK(0.2)), thinwire.AdaComp(500)]
-    methods += [thinwire.AdaComp(40), thinwire.Feedback(thinwire.Marks())]
-    methods += [thinwire.Feedback(thinwire.Quantize(bits)) for bits in (2, 4, 8)]
-    methods += [thinwire.Feedback(thinwire.Sign()), thinwire.Feedback(thinwire.Ternary())]
-    methods += [thinwire.Feedback(thinwire.ExponentialDither(base)) for base in (2, 3)]
+    wide = thinwire.BinnedSign(500)  # has codes of 16 bits
+    methods += [thinwire.ErrorFeedback(thinwire.PowerSGD(rank)) for rank in (1, 4)]
+    methods += [thinwire.ErrorFeedback(thinwire.TopK(ratio)) for ratio in (0.01, 0.2)]
+    methods += [thinwire.AdaComp(500), thinwire.AdaComp(40), thinwire.ErrorFeedback(thinwire.SparseSign())]
+    methods += [thinwire.ErrorFeedback(thinwire.Quantize(bits)) for bits in (2, 4, 8)]
+    methods += [thinwire.ErrorFeedback(thinwire.Sign()), thinwire.ErrorFeedback(thinwire.Ternary())]
+    methods += [thinwire.ErrorFeedback(thinwire.ExponentialDither(base)) for base in (2, 3)]
     for coder in (thinwire.Huffman(), thinwire.Rans()):
         squeezed = thinwire.Entropy(coder=coder)
         methods += [thinwire.Average(thinwire.Chain(codes, squeezed)) for codes in (thinwire.MiniFloat(), wide)]

@@ -9,7 +9,7 @@ from benchmarks.rows import Row, at_least_when_quiet
 from thinwire.lab import links
 
 THEIRS = ("fp32 DDP", "torch fp16 hook", "torch PowerSGD hook")
-OURS = ("dense", "fp16", "int8", "topk", "powersgd", "Feedback(PowerSGD(1))")
+OURS = ("dense", "fp16", "int8", "topk", "powersgd", "ErrorFeedback(PowerSGD(1))")
 # At least so many times faster than fp32 DDP, for the best method: on a busy machine, and on a quiet one.
 BARS = {"100mbit": (10.0, 25.0), "1gbit": (2.0, 4.0)}
 STEPS = {"100mbit": 3, "1gbit": 11}  # of which the median counts

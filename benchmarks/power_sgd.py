@@ -27,7 +27,7 @@ def run(repeats: int = 20) -> list[Row]:
     target = torch.empty_like(source)
     jobs: dict[str, Callable[[], object]] = {"copy": lambda: target.copy_(source)}
     for rank in BARS:
-        method = thinwire.Feedback(thinwire.PowerSGD(rank))
+        method = thinwire.ErrorFeedback(thinwire.PowerSGD(rank))
         jobs[f"PowerSGD({rank})"] = step_of(thinwire.DataParallel(method), replica, gradients)
         jobs[f"torch in place, rank {rank}"] = in_place(rank, list(gradients.values()))
     best = interleaved(jobs, repeats)

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from benchmarks.rows import Row, at_least, at_most
 from benchmarks.timing import interleaved, threads_of_torch
-from thinwire import AdaComp, Feedback, Reducer, Reply, TopK
-from thinwire.core.lazy import Rest, left_after
+from thinwire import AdaComp, ErrorFeedback, Reducer, Reply, TopK
+from thinwire.core.lazy import DeferredDifference, left_after
 from thinwire.kernels import bins
 from thinwire.kernels import selection as top_k
 from thinwire.wire import payload
@@ -49,7 +49,7 @@ def _rows(gradients: list[Tensor], threads: int, repeats: int) -> list[Row]:
     jobs: dict[str, Callable[[], object]] = {
         "copy": lambda: target.copy_(gradient),
         "top-k": picking(gradients),
-        "top-k step": step_of(Feedback(TopK(RATIO)), gradients),
+        "top-k step": step_of(ErrorFeedback(TopK(RATIO)), gradients),
         "AdaComp": step_of(AdaComp(500), gradients, decoding=False),
         "AdaComp(500)": step_of(AdaComp(500), gradients),
         "AdaComp(50)": step_of(AdaComp(50), gradients),
@@ -68,7 +68,7 @@ def _rows(gradients: list[Tensor], threads: int, repeats: int) -> list[Row]:
     return [
         Row(f"exact top-k 1 % with feedback, {on} / copy", picked, at_most(picked, TOP_K_BARS[threads])),
         Row(f"torch.topk alone, {on} / exact top-k with feedback", faster, at_least(faster, FASTER_THAN_TORCH)),
-        Row(f"whole step of Feedback(TopK(0.01)), {on} / copy", copies["top-k step"]),
+        Row(f"whole step of ErrorFeedback(TopK(0.01)), {on} / copy", copies["top-k step"]),
         Row(f"AdaComp(500), selecting to packing, {on} / copy", adapted, at_most(adapted, ADA_COMP_BARS[threads])),
         Row(f"AdaComp(500) selecting in plain torch, {on} / that", than_twin, at_least(than_twin, FASTER_THAN_TWIN)),
         Row(f"whole step of AdaComp(500), {on} / copy", copies["AdaComp(500)"]),
@@ -94,7 +94,7 @@ def _adversarial_rows(repeats: int) -> list[Row]:
 
 def picking(gradients: list[Tensor]) -> Callable[[], None]:
     """Adding, selecting and remembering the rest, of each gradient in turn."""
-    held: dict[str, Any] = {"rest": Rest(torch.zeros(SIZE)), "out": torch.empty(SIZE)}
+    held: dict[str, Any] = {"rest": DeferredDifference(torch.zeros(SIZE)), "out": torch.empty(SIZE)}
     turns = cycle(gradients)
 
     def pick() -> None:

@@ -77,7 +77,7 @@ def step_fn(ctx: Context, batch: Batch) -> Tensor:
     loss = F.cross_entropy(model(images), labels)
     optimizer.zero_grad()
     loss.backward()
-    handle.loss(loss)  # methods that follow the best replica ask for it
+    handle.report_loss(loss)  # methods that follow the best replica ask for it
     optimizer.step()
     return ctx.all_mean(loss)
 

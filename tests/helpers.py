@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 import thinwire
-from thinwire import DataParallel, Message, Parameter, Peers, Reducer, Replica, Reply, Simulated, together, world
-from thinwire.core import State, Talk
-from thinwire.core.lazy import dense
+from thinwire import DataParallel, Message, Parameter, Peers, Reducer, Replica, Reply, Simulated, all_ranks, lockstep
+from thinwire.core import Rounds, State
+from thinwire.core.lazy import materialize
 from thinwire.core.states import plain
 
 
@@ -43,21 +43,21 @@ def parameter(like: Tensor, name: str = "weight", kind: str = "dense") -> Parame
 
 def started(reducer: Reducer, like: Tensor, ranks: int, seed: int = 7) -> tuple[Reducer, list[Any]]:
     """What the reducer becomes for a tensor like this, and its first state on every rank."""
-    suited = reducer.suited(parameter(like)._replace(ranks=tuple(range(ranks))))
+    suited = reducer.specialize(parameter(like)._replace(ranks=tuple(range(ranks))))
     return suited, [suited.init(torch.zeros_like(like), seed) for _ in range(ranks)]
 
 
 def step(reducer: Reducer, xs: Sequence[Tensor], states: Sequence[Any], peers: Peers | None = None) -> Held:
     """Reduce one tensor per rank."""
-    peers = peers or world(len(xs))
+    peers = peers or all_ranks(len(xs))
     messages: list[list[Message]] = [[] for _ in xs]
     transport = Simulated(len(xs))
     talks = [
-        together([(peers, overheard(reducer.reduce(x, state), said.append))])
+        lockstep([(peers, overheard(reducer.reduce(x, state), said.append))])
         for x, state, said in zip(xs, states, messages, strict=True)
     ]
     outcomes = [outcome for (outcome,) in transport.run(talks)]
-    replies = [Reply(dense(reply.reduced), dense(reply.sent)) for reply, _ in outcomes]
+    replies = [Reply(materialize(reply.reduced), materialize(reply.sent)) for reply, _ in outcomes]
     new = [state for _, state in outcomes]
     return Held(replies, new, messages, transport.meters)
 
@@ -65,12 +65,12 @@ def step(reducer: Reducer, xs: Sequence[Tensor], states: Sequence[Any], peers: P
 def say(messages: Sequence[Message], peers: Peers | None = None) -> tuple[list[Reply], list[thinwire.Meter]]:
     """One round in which every rank says one message."""
     transport = Simulated(len(messages))
-    peers = peers or world(len(messages))
+    peers = peers or all_ranks(len(messages))
 
     def once(message: Message) -> Generator[Message, Reply, Reply]:
         return (yield message)
 
-    replies = transport.run([together([(peers, once(message))]) for message in messages])
+    replies = transport.run([lockstep([(peers, once(message))]) for message in messages])
     return [reply for (reply,) in replies], transport.meters
 
 
@@ -105,7 +105,7 @@ def _bytes(x: Tensor) -> Tensor:
     return x.detach().contiguous().view(-1).view(torch.uint8)
 
 
-def exchanged(strategy: DataParallel, replica: Replica, state: dict[str, State]) -> Talk:
+def exchanged(strategy: DataParallel, replica: Replica, state: dict[str, State]) -> Rounds:
     """What is said about the gradients of a replica alone, as under DDP."""
     gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in replica.parameters.items()}
     return strategy.exchange(strategy.units(replica), gradients, replica.size, state)

@@ -8,7 +8,7 @@ from tests.helpers import exchanged
 from thinwire import (
     Average,
     DataParallel,
-    Feedback,
+    ErrorFeedback,
     Identity,
     NotationError,
     PowerSGD,
@@ -133,7 +133,7 @@ def test_half_of_powersgd_takes_half_its_bytes_and_rounds() -> None:
 
 def test_a_codec_a_reducer_and_a_strategy_are_methods() -> None:
     assert strategy_of(TopK(0.1)) == DataParallel(TopK(0.1))
-    assert strategy_of(Feedback(TopK(0.1))) == DataParallel(Feedback(TopK(0.1)))
+    assert strategy_of(ErrorFeedback(TopK(0.1))) == DataParallel(ErrorFeedback(TopK(0.1)))
     strategy = DataParallel(Average(), fuse_below=3)
     assert strategy_of(strategy) is strategy
     assert strategy_of(repr(strategy)) == strategy
@@ -146,7 +146,7 @@ def test_the_shortest_notation_stands_for_the_strategy(strategy: DataParallel) -
 
 
 def test_the_shortest_notation_leaves_out_what_goes_without_saying() -> None:
-    assert notation_of(DataParallel(Feedback(PowerSGD(2)))) == "Feedback(PowerSGD(2))"
+    assert notation_of(DataParallel(ErrorFeedback(PowerSGD(2)))) == "ErrorFeedback(PowerSGD(2))"
     assert "fuse_below=3" in notation_of(DataParallel(Identity(), fuse_below=3))
 
 
@@ -170,7 +170,7 @@ def test_what_is_no_method_is_named(wrong: object, problem: str) -> None:
 
 def test_a_wrong_notation_is_shown_with_its_place() -> None:
     with pytest.raises(NotationError, match=r"did you mean TopK\?[\s\S]*\^\^\^\^"):
-        strategy_of("Feedback(Topk(0.1))")
+        strategy_of("ErrorFeedback(Topk(0.1))")
 
 
 def test_a_name_that_is_a_notation_too_would_be_ambiguous() -> None:
@@ -182,10 +182,10 @@ def test_a_name_that_is_a_notation_too_would_be_ambiguous() -> None:
 def test_a_short_name_has_its_other_forms_too() -> None:
     assert (
         repr(thinwire.sharded("topk"))
-        == "Feedback(Sharded(Chain(TopK(0.01), Cast('float16')), Chain(TopK(0.01), Cast('float16'))))"
+        == "ErrorFeedback(Sharded(Chain(TopK(0.01), Cast('float16')), Chain(TopK(0.01), Cast('float16'))))"
     )
-    assert repr(thinwire.gathered("int8")) == "Feedback(Average(Quantize(8)))"
-    assert thinwire.settled("After(3, TopK(0.1))") == TopK(0.1)
+    assert repr(thinwire.gathered("int8")) == "ErrorFeedback(Average(Quantize(8)))"
+    assert thinwire.settled("WarmUp(3, TopK(0.1))") == TopK(0.1)
 
 
 def test_the_name_of_a_class_alone_is_told_to_need_its_settings() -> None:

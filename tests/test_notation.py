@@ -10,7 +10,7 @@ from thinwire import (
     Average,
     Chain,
     Choose,
-    Feedback,
+    ErrorFeedback,
     NotationError,
     Peers,
     PowerSGD,
@@ -87,7 +87,7 @@ def test_every_public_description_has_a_name() -> None:
 
 def test_parts_are_found_at_every_depth() -> None:
     inner = Chain(TopK(0.1), Quantize(8))
-    outer = Feedback(Choose(When(inner, min_dim=2), otherwise=Average(Quantize(4))))
+    outer = ErrorFeedback(Choose(When(inner, min_dim=2), otherwise=Average(Quantize(4))))
     assert {TopK(0.1), Quantize(8), Quantize(4), inner, outer} <= set(parts_of(outer))
 
 
@@ -95,25 +95,29 @@ def test_parts_are_found_at_every_depth() -> None:
     ("text", "problem", "place"),
     [
         ("Topk(0.1)", "unknown name 'Topk' (did you mean TopK?)", "Topk"),
-        ("Feedback(Chain(TopK(0.1), Quantise(8)))", "unknown name 'Quantise' (did you mean Quantize?)", "Quantise"),
+        (
+            "ErrorFeedback(Chain(TopK(0.1), Quantise(8)))",
+            "unknown name 'Quantise' (did you mean Quantize?)",
+            "Quantise",
+        ),
         ("Zzz(1)", "unknown name 'Zzz' (known: ", "Zzz"),
         ("TopK", "TopK needs brackets: TopK(...)", "TopK"),
-        ("Feedback(TopK)", "TopK needs brackets", "TopK"),
+        ("ErrorFeedback(TopK)", "TopK needs brackets", "TopK"),
         ("TopK(2.0)", "between 0 and 1", "TopK(2.0)"),
-        ("Feedback(TopK(-0.5))", "between 0 and 1", "TopK(-0.5)"),
-        ("Feedback(TopK('much'))", "TopK cannot take 'much'", "TopK('much')"),
-        ("Feedback(TopK())", "missing 1 required positional argument: 'ratio'", "TopK()"),
-        ("Feedback(TopK(0.1, 0.2))", "TopK takes 2 positional arguments but 3 were given", "TopK(0.1, 0.2)"),
+        ("ErrorFeedback(TopK(-0.5))", "between 0 and 1", "TopK(-0.5)"),
+        ("ErrorFeedback(TopK('much'))", "TopK cannot take 'much'", "TopK('much')"),
+        ("ErrorFeedback(TopK())", "missing 1 required positional argument: 'ratio'", "TopK()"),
+        ("ErrorFeedback(TopK(0.1, 0.2))", "TopK takes 2 positional arguments but 3 were given", "TopK(0.1, 0.2)"),
         ("TopK(rate=0.1)", "unexpected keyword argument 'rate'", "TopK(rate=0.1)"),
         ("TopK(0.1, ratio=0.1)", "multiple values for argument 'ratio'", "TopK(0.1, ratio=0.1)"),
         ("Chain(Quantize(8), TopK(0.1))", "cannot follow", "Chain(Quantize(8), TopK(0.1))"),
-        ("Feedback(0.5)", "codec or a reducer", "Feedback(0.5)"),
-        ("Feedback(os.path)", "may stand here", "os.path"),
+        ("ErrorFeedback(0.5)", "codec or a reducer", "ErrorFeedback(0.5)"),
+        ("ErrorFeedback(os.path)", "may stand here", "os.path"),
         ("TopK(0.1).ratio", "may stand here", "TopK(0.1).ratio"),
         ("TopK.__init__(0.1)", "may stand here", "TopK.__init__(0.1)"),
         ("TopK(0.1)(0.2)", "may stand here", "TopK(0.1)(0.2)"),
         ("(lambda: TopK(0.1))()", "may stand here", "(lambda: TopK(0.1))()"),
-        ("Feedback(lambda: 1)", "may stand here", "lambda: 1"),
+        ("ErrorFeedback(lambda: 1)", "may stand here", "lambda: 1"),
         ("Cast(f'float{16}')", "may stand here", "f'float{16}'"),
         ("Cast(b'float16')", "may stand here", "b'float16'"),
         ("TopK(1 / 10)", "may stand here", "1 / 10"),
@@ -128,7 +132,7 @@ def test_parts_are_found_at_every_depth() -> None:
         ("TopK(x := 0.1)", "may stand here", "x := 0.1"),
         ("TopK(*(0.1,))", "may stand here", "*(0.1,)"),
         ("TopK(**{'ratio': 0.1})", "** has no place", "{'ratio': 0.1}"),
-        ("Feedback(unknown)", "words stand in quotes", "unknown"),
+        ("ErrorFeedback(unknown)", "words stand in quotes", "unknown"),
         ("__import__('os').system('true')", "may stand here", "__import__('os').system('true')"),
         ("TopK(__import__('os'))", "unknown name '__import__'", "__import__"),
         ("TopK(open('/etc/passwd'))", "unknown name 'open'", "open"),
@@ -171,10 +175,10 @@ def test_the_caret_stands_where_it_should_after_letters_beyond_ascii() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "Feedback(" * 90 + "TopK(0.1)" + ")" * 90,
-        "Feedback(" * 199 + "TopK(0.1)" + ")" * 199,
-        "Feedback(" * 1000 + "TopK(0.1)" + ")" * 1000,
-        "Feedback(" * 9000 + "TopK(0.1)" + ")" * 9000,
+        "ErrorFeedback(" * 90 + "TopK(0.1)" + ")" * 90,
+        "ErrorFeedback(" * 199 + "TopK(0.1)" + ")" * 199,
+        "ErrorFeedback(" * 1000 + "TopK(0.1)" + ")" * 1000,
+        "ErrorFeedback(" * 9000 + "TopK(0.1)" + ")" * 9000,
         "(" * 4000 + "1" + ")" * 4000,
         "-" * 99_000 + "1",
         "not " * 30_000 + "1",
@@ -226,7 +230,7 @@ def test_spaces_that_do_not_count_do_not_make_a_notation_too_long() -> None:
         "eval('__import__')",
         "exec('1')",
         "TopK(ratio=eval('0.1'))",
-        "Feedback(open('x', 'w'))",
+        "ErrorFeedback(open('x', 'w'))",
         "Chain(*__import__('os').environ)",
         "Cast(f'{__import__(0)}')",
         "(lambda: __import__('os').system('true'))()",

@@ -16,17 +16,17 @@ from .core.described import parts_of
 from .handle import Handle
 from .methods import notation_of, strategy_of
 from .reducers import (
+    DGC,
     LGC,
     Choose,
-    Led,
-    Momentum,
+    LeaderTopK,
     PowerIteration,
     PowerSGD,
     Server,
     as_reducer,
+    dedicated_servers,
     goes_by_rate,
     loses_nothing,
-    servers_apart,
 )
 from .runtime.hooks import Buckets, Updates, is_attached
 from .runtime.nonfinite import check_on_nonfinite
@@ -34,7 +34,7 @@ from .runtime.peer_loss import ON_PEER_LOSS
 from .runtime.preparation import prepared
 from .runtime.replica import local, parameters_of, replica_of
 from .runtime.session import Session
-from .strategies import ABTraining, DataParallel, Independent, Neighbours, check_placed
+from .strategies import ABTraining, DataParallel, Decentralized, Independent, check_placed
 from .transports import BucketHook, Transport, transport_in
 
 A_MINUTE = 60.0  # to tell each other that something is wrong
@@ -49,7 +49,7 @@ def attach(
     on_peer_loss: str = "raise",
     peer_timeout: float | None = None,
     group: Any = None,
-    all_used: bool = False,
+    find_unused_parameters: bool = True,
 ) -> Handle:
     """Exchange gradients or parameters by a method, on every rank alike.
 
@@ -64,27 +64,27 @@ def attach(
     What is remembered of a gradient that is not finite stays as it was.
     `on_peer_loss` says what to do when a rank dies, or does not answer for `peer_timeout` seconds (by default, as long
     as the process group waits): "raise" one PeerLostError on all ranks; "continue", for methods that speak with
-    neighbours, which goes on with those who are left.
+    neighbors, which goes on with those who are left.
     `group` is the torch.distributed group to speak in (a DDP model brings its own).
-    `all_used` promises that each step uses every parameter of a plain module, as DDP wants it: then nothing is said
-    about which of them have a gradient, and one that has none counts as zero.
+    `find_unused_parameters=False` promises that each step uses every parameter of a plain module, as DDP's argument of
+    that name does: no flags are sent for parameters without a gradient, and a missing gradient counts as zero.
     """
     base = getattr(model, "_orig_mod", model)  # torch.compile(DDP(model))
     ddp = base if isinstance(base, DistributedDataParallel) else None
     problem: ValueError | None = None
     replica: Replica | None = None
     # Whatever is wrong on a rank, all have to find the same group to say so in.
-    patience = peer_timeout if peer_timeout is None or peer_timeout > 0 else A_MINUTE
+    timeout = peer_timeout if peer_timeout is None or peer_timeout > 0 else A_MINUTE
     try:
         check_on_nonfinite(on_nonfinite)
         strategy = strategy_of(method)
-        _check_choices(strategy, on_nonfinite, on_peer_loss, all_used)
-        if patience != peer_timeout:
+        _check_choices(strategy, on_nonfinite, on_peer_loss, find_unused_parameters)
+        if timeout != peer_timeout:
             raise ValueError(f"peer_timeout is in seconds, above 0, not {peer_timeout!r}")
         replica = (
             _checked_plain(model, strategy, optimizer)
             if ddp is None
-            else _checked_ddp(ddp, strategy, optimizer, group, all_used)
+            else _checked_ddp(ddp, strategy, optimizer, group, find_unused_parameters)
         )
         _warn_without_effect(strategy, replica)
         if optimizer is not None:
@@ -92,7 +92,7 @@ def attach(
     except ValueError as error:
         problem = error
     try:
-        transport = _transport(model, group if ddp is None else ddp.process_group, patience, problem)
+        transport = _transport(model, group if ddp is None else ddp.process_group, timeout, problem)
         hosts = _hosts(transport)
         if problem is None and replica is not None:
             problem = _misplaced(strategy, transport.size, hosts) or _mixed_up(replica, transport.ranks)
@@ -104,20 +104,20 @@ def attach(
         copied = [tensor for tensor in here if tensor.numel()]
         session = Session(replica, strategy, transport, on_nonfinite, on_peer_loss, copied)
     except BaseException:
-        if replica is not None and replica.workshop is not None:
-            replica.workshop.end()  # the model is as it was
+        if replica is not None and replica.factored_model is not None:
+            replica.factored_model.end()  # the model is as it was
         raise
     if ddp is not None:
         hook = BucketHook.of(ddp)
         hook.exchange = Buckets(ddp, session, strategy).exchange  # type: ignore[arg-type]  # checked above
         return Handle(session, ddp.module, lambda: setattr(hook, "exchange", None))
-    return Handle(session, base, Updates(session, optimizer, model, all_used).remove)  # type: ignore[arg-type]  # checked
+    return Handle(session, base, Updates(session, optimizer, model, find_unused_parameters).remove)  # type: ignore[arg-type]  # checked
 
 
 def check_momentum(method: str | Codec | Reducer | Strategy, optimizer: Optimizer) -> None:
     """Warn if a method takes another momentum back than the optimizer has; of a DDP model, `attach` does not see it."""
     for part in parts_of(strategy_of(method)):
-        if not isinstance(part, Momentum):
+        if not isinstance(part, DGC):
             continue
         groups = optimizer.param_groups
         if part.taken_back and any(group.get("dampening") or group.get("nesterov") for group in groups):
@@ -125,16 +125,17 @@ def check_momentum(method: str | Codec | Reducer | Strategy, optimizer: Optimize
         for here in {group.get("momentum", 0.0) for group in groups} - {part.taken_back}:
             warnings.warn(
                 f"{part!r} takes a momentum of {part.taken_back:g} back from what the optimizer gets, and "
-                f"{type(optimizer).__name__} has {here:g}: say Momentum(..., outside={here:g})",
+                f"{type(optimizer).__name__} has {here:g}: say DGC(..., outside={here:g})",
                 stacklevel=3,
             )
 
 
-def _check_choices(strategy: Strategy, on_nonfinite: str, on_peer_loss: str, all_used: bool) -> None:
+def _check_choices(strategy: Strategy, on_nonfinite: str, on_peer_loss: str, find_unused_parameters: bool) -> None:
     """What to do about trouble has to go with the strategy."""
-    if all_used and (not isinstance(strategy, DataParallel) or servers_apart(strategy)):
+    if not find_unused_parameters and (not isinstance(strategy, DataParallel) or dedicated_servers(strategy)):
         raise ValueError(
-            f"all_used=True is for methods that average gradients of all ranks, which {notation_of(strategy)} does not"
+            "find_unused_parameters=False needs a method that averages the gradients of all ranks, which "
+            f"{notation_of(strategy)} does not"
         )
     if on_nonfinite == "pass" and isinstance(strategy, Independent):
         raise ValueError(f"on_nonfinite='pass' needs gradients that all ranks share, and {strategy!r} has others")
@@ -142,21 +143,27 @@ def _check_choices(strategy: Strategy, on_nonfinite: str, on_peer_loss: str, all
         raise ValueError(f"by_rate=True is for gradients, and {notation_of(strategy)} speaks of parameters")
     if on_peer_loss not in ON_PEER_LOSS:
         raise ValueError(f"on_peer_loss is one of {', '.join(map(repr, ON_PEER_LOSS))}, not {on_peer_loss!r}")
-    if on_peer_loss == "continue" and not isinstance(strategy, Neighbours):
+    if on_peer_loss == "continue" and not isinstance(strategy, Decentralized):
         raise ValueError(
-            "on_peer_loss='continue' is for replicas that speak with neighbours only, and "
+            "on_peer_loss='continue' is for replicas that speak with neighbors only, and "
             f"{notation_of(strategy)} needs all ranks"
         )
 
 
 def _checked_ddp(
-    ddp: DistributedDataParallel, strategy: Strategy, optimizer: Optimizer | None, group: Any, all_used: bool
+    ddp: DistributedDataParallel,
+    strategy: Strategy,
+    optimizer: Optimizer | None,
+    group: Any,
+    find_unused_parameters: bool,
 ) -> Replica:
-    if optimizer is not None or group is not None or all_used:
-        raise ValueError("a DDP model brings its own hook and group: leave out optimizer=, group= and all_used=")
+    if optimizer is not None or group is not None or not find_unused_parameters:
+        raise ValueError(
+            "a DDP model brings its own hook and group: leave out optimizer=, group= and find_unused_parameters="
+        )
     if not isinstance(strategy, DataParallel):
         raise ValueError(f"{strategy!r} does not average gradients; DDP does nothing else, so attach the plain module")
-    if servers_apart(strategy):
+    if dedicated_servers(strategy):
         raise ValueError(
             f"{notation_of(strategy)} has a rank without gradients; DDP has none, so attach the plain module"
         )
@@ -179,9 +186,9 @@ def _checked_plain(model: nn.Module, strategy: Strategy, optimizer: Optimizer | 
     return prepared(strategy, model, optimizer, only=trained)
 
 
-def _transport(model: nn.Module, group: Any, patience: float | None, problem: ValueError | None) -> Transport:
+def _transport(model: nn.Module, group: Any, timeout: float | None, problem: ValueError | None) -> Transport:
     try:
-        return transport_in(group, next((p.device for p in model.parameters()), None), patience)
+        return transport_in(group, next((p.device for p in model.parameters()), None), timeout)
     except RuntimeError as error:  # there is nobody to tell
         raise problem or error from None
 
@@ -238,8 +245,8 @@ def _warn_of_unlike_machines(transport: Transport, strategy: Strategy) -> None:
 def _warn_without_effect(strategy: Strategy, replica: Replica) -> None:
     """A setting that changes nothing is a mistake that its user would want to hear of."""
     units = strategy.units(replica) if isinstance(strategy, DataParallel) else ()
-    led = any(isinstance(part, Led) for part in parts_of(strategy))
-    if units and led and not any(isinstance(part, Led) for unit in units for part in parts_of(unit.reducer)):
+    led = any(isinstance(part, LeaderTopK) for part in parts_of(strategy))
+    if units and led and not any(isinstance(part, LeaderTopK) for unit in units for part in parts_of(unit.reducer)):
         without = "this model has no matrix between its first and its last"
         warnings.warn(f"{notation_of(strategy)} leads nothing: {without}", stacklevel=3)
     for part in parts_of(strategy):

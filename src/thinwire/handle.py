@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from .core.outcome import Learning
 from .methods import notation_of
-from .reducers import servers_apart
-from .runtime.averaging import averaged, centred, exported, led, refresh_batchnorm, whole
+from .reducers import dedicated_servers
+from .runtime.averaging import averaged, centered, exported, led, refresh_batchnorm, whole
 from .runtime.session import Session
 from .strategies import Independent, Layer
-from .strategies.ab_training import Thin
+from .strategies.ab_training import LowRankLayer
 from .transports import Meter
 
 
@@ -39,13 +39,13 @@ class Handle:
     @property
     def serves(self) -> bool:
         """Whether this rank only serves: it calls `optimizer.step()` as often as the others, without a backward."""
-        return self._session.replica.rank in servers_apart(self._session.strategy)
+        return self._session.replica.rank in dedicated_servers(self._session.strategy)
 
     @property
-    def speaks(self) -> bool:
+    def will_communicate(self) -> bool:
         """Whether anything may be said around the next update: methods that meet now and then are silent in between."""
         strategy = self._session.strategy
-        return not isinstance(strategy, Independent) or strategy.speaks(self._session.meter.steps + 1)
+        return not isinstance(strategy, Independent) or strategy.will_communicate(self._session.meter.steps + 1)
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
@@ -53,10 +53,10 @@ class Handle:
         strategy, replica = self._session.strategy, self._session.replica
         return strategy.groups_of(replica.size, replica.hosts) if isinstance(strategy, Independent) else ()
 
-    def factored(self) -> dict[str, Thin]:
+    def factored(self) -> dict[str, LowRankLayer]:
         """What those layers are at the moment that are factored at times, by name: rows, columns and rank."""
-        workshop = self._session.replica.workshop
-        return {} if workshop is None else workshop.factored()
+        factored_model = self._session.replica.factored_model
+        return {} if factored_model is None else factored_model.factored()
 
     def average(self) -> nn.Module:
         """A copy of the model with the mean of all ranks' parameters and buffers, for evaluating or saving.
@@ -70,9 +70,9 @@ class Handle:
         """A copy of the model of the rank with the lowest loss, for methods that have leaders; as `average()`."""
         return led(self._session, self._model)
 
-    def centre(self) -> nn.Module:
-        """A copy of the model with what replicas are drawn to, for methods that have such a centre."""
-        return centred(self._session, self._model)
+    def center(self) -> nn.Module:
+        """A copy of the model with what replicas are drawn to, for methods that have such a center."""
+        return centered(self._session, self._model)
 
     def merge(self) -> nn.Module:
         """A copy of the model in plain, whole layers with what all groups agree on, for methods that factor layers.
@@ -89,15 +89,16 @@ class Handle:
         """
         return exported(self._session, self._model, path)
 
-    def loss(self, loss: Tensor | float) -> None:
-        """Tell the loss of this step, before `optimizer.step()`: leaders are chosen by it, others do not look at it."""
+    def report_loss(self, loss: Tensor | float) -> None:
+        """Report the loss of this step before `optimizer.step()`; methods that choose a leader need it."""
         self._session.observe(loss)
 
-    def rate(self, rate: Tensor | float) -> None:
-        """Tell the learning rate, before `backward()`, for `Feedback(..., by_rate=True)`. Of a plain module, the first
-        one of its optimizer is taken.
+    def set_lr(self, lr: Tensor | float) -> None:
+        """Set the learning rate before `backward()`, for `ErrorFeedback(..., by_rate=True)`.
+
+        With a plain module it is read from the first parameter group of the optimizer.
         """
-        self._session.at_rate(rate)
+        self._session.at_rate(lr)
 
     def refresh_batchnorm(self, batches: Iterable[Any], model: nn.Module | None = None) -> None:
         """Estimate the statistics of batch norms anew from these batches, by default those of the model itself.
@@ -139,7 +140,7 @@ class Handle:
         try:
             self._session.close()
         finally:
-            workshop = self._session.replica.workshop
-            self._session.replica = self._session.replica._replace(workshop=None)
-            if workshop is not None:
-                workshop.end()
+            factored_model = self._session.replica.factored_model
+            self._session.replica = self._session.replica._replace(factored_model=None)
+            if factored_model is not None:
+                factored_model.end()

@@ -22,35 +22,35 @@ from .core import Codec, Reducer, Strategy
 from .entropy import GenNorm, Huffman
 from .notation import parse, vocabulary
 from .reducers import (
+    DGC,
     EF21,
     LGC,
     AdaComp,
-    After,
     Average,
     Choose,
     Difference,
-    Feedback,
-    Led,
-    Matched,
-    Momentum,
+    ErrorFeedback,
+    FittedFloat,
+    LeaderTopK,
     PowerIteration,
     PowerSGD,
     Server,
     Sharded,
+    WarmUp,
     When,
     forms,
 )
 from .strategies import (
+    EASGD,
     ABTraining,
     DataParallel,
     EdgeGossip,
-    Elastic,
     Gossip,
-    Leader,
-    LocalSteps,
-    Nested,
+    Hierarchical,
+    LeaderSGD,
+    LocalSGD,
     OuterSGD,
-    Push,
+    PushSum,
 )
 
 
@@ -73,12 +73,12 @@ METHODS: dict[str, Method] = {
         Method("bf16", Average(Cast("bfloat16")), "As fp16, for gradients of very different sizes."),
         Method(
             "int8",
-            Feedback(Sharded(Quantize(8), Quantize(8))),
+            ErrorFeedback(Sharded(Quantize(8), Quantize(8))),
             "A quarter of the bytes, flat as ranks are added. When half is not enough.",
         ),
         Method(
             "int4",
-            Feedback(Sharded(Quantize(4), Quantize(4))),
+            ErrorFeedback(Sharded(Quantize(4), Quantize(4))),
             "An eighth of the bytes, flat as ranks are added. When int8 is still too slow.",
         ),
         Method(
@@ -88,27 +88,27 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "ternary",
-            Choose(When(Feedback(Ternary()), min_dim=2)),
+            Choose(When(ErrorFeedback(Ternary()), min_dim=2)),
             "Two bits an entry. For few ranks: every rank's message goes to every other.",
         ),
         Method(
             "sign",
-            Choose(When(Feedback(Sign()), min_dim=2)),
+            Choose(When(ErrorFeedback(Sign()), min_dim=2)),
             "One bit an entry. For few ranks; converges slower.",
         ),
         Method(
             "topk",
-            Feedback(Chain(TopK(0.01), Cast("float16"))),
+            ErrorFeedback(Chain(TopK(0.01), Cast("float16"))),
             "The largest 1 %, the rest later. For large models on thin links, few ranks.",
         ),
         Method(
             "topk8",
-            Feedback(Chain(TopK(0.01), Quantize(8), Entropy())),
+            ErrorFeedback(Chain(TopK(0.01), Quantize(8), Entropy())),
             "As topk with 8-bit values, squeezed. When every byte counts more than the time to squeeze it.",
         ),
         Method(
             "topk-dither",
-            Feedback(Chain(TopK(0.01), ExponentialDither(block=512))),
+            ErrorFeedback(Chain(TopK(0.01), ExponentialDither(block=512))),
             "As topk with values rounded by chance to powers of two, in 4 bits. When topk's bytes are still too many.",
         ),
         Method(
@@ -123,22 +123,22 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "dgc",
-            Momentum(ramp_steps=500),
+            DGC(ramp_steps=500),
             "The largest 0.1 % of summed-up momentum: DGC. For SGD with momentum 0.9 on the thinnest links, few ranks.",
         ),
         Method(
             "led",
-            After(200, Momentum(by=Led(values=Quantize(4)))),
+            WarmUp(200, DGC(by=LeaderTopK(values=Quantize(4)))),
             "Values at a leader's largest 0.1 % in 4 bits: one rank tells the places. For SGD with momentum 0.9.",
         ),
         Method(
             "lgc",
-            After(200, Momentum(by=Led(values=LGC()))),
+            WarmUp(200, DGC(by=LeaderTopK(values=LGC()))),
             "Values at a leader's largest 0.1 %, as learned codes: LGC. For study: led says the same in fewer bytes.",
         ),
         Method(
             "lgc-ps",
-            forms.served(After(200, Momentum(by=Led(values=LGC())))),
+            forms.served(WarmUp(200, DGC(by=LeaderTopK(values=LGC())))),
             "As lgc, by way of a server at rank 0: one rank's code stands for all. For study, too.",
         ),
         Method(
@@ -148,33 +148,33 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "co3",
-            Choose(When(Feedback(Matched("fp4-121"), decay=0.7), min_dim=2)),
+            Choose(When(ErrorFeedback(FittedFloat("fp4-121"), decay=0.7), min_dim=2)),
             "4-bit floats on a scale that suits each layer's law, coded under it: 1 to 3 bits an entry. For few ranks.",
         ),
         Method(
             "randomk",
-            Feedback(RandomK(0.05)),
+            ErrorFeedback(RandomK(0.05)),
             "A random 5 % that all ranks agree on. The cheapest to compute; converges slower than topk.",
         ),
         Method(
             "powersgd",
-            Feedback(PowerSGD(4)),
+            ErrorFeedback(PowerSGD(4)),
             "Two thin factors per matrix, flat as ranks are added. For thin links and models of large matrices.",
         ),
         Method(
             "powersgd-half",
-            Feedback(PowerIteration(4)),
+            ErrorFeedback(PowerIteration(4)),
             "One factor a step, left and right in turn: half the bytes and rounds of powersgd, for slow round trips.",
         ),
         Method(
             "server",
-            Feedback(Server(Quantize(8), Quantize(8))),
+            ErrorFeedback(Server(Quantize(8), Quantize(8))),
             "A parameter server at rank 0, 8 bits each way. When the ranks can only reach one machine.",
         ),
         Method(
             "dpsgd",
             Gossip(Identity()),
-            "Replicas of their own, mixed with two neighbours' on a ring: D-PSGD. The baseline without a centre.",
+            "Replicas of their own, mixed with two neighbors' on a ring: D-PSGD. The baseline without a center.",
         ),
         Method(
             "choco",
@@ -188,37 +188,37 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             "sgp",
-            Push(),
-            "Half of each replica goes to one other in turn, one way: SGP. When neighbours are slow or far.",
+            PushSum(),
+            "Half of each replica goes to one other in turn, one way: SGP. When neighbors are slow or far.",
         ),
         Method(
             "osgp",
-            Push(overlap=1),
+            PushSum(overlap=1),
             "As sgp, while the next step is computed: overlapped SGP. When computing takes about as long as sending.",
         ),
         Method(
             "local",
-            LocalSteps(Identity(), every=10),
+            LocalSGD(Identity(), every=10),
             "Ten steps on one's own, then the mean: local SGD. A tenth of the bytes and of the round trips.",
         ),
         Method(
             "diloco",
-            LocalSteps(Identity(), every=50, outer=OuterSGD(0.7, momentum=0.9, nesterov=True)),
+            LocalSGD(Identity(), every=50, outer=OuterSGD(0.7, momentum=0.9, nesterov=True)),
             "Fifty steps on one's own, then a Nesterov step along their mean: DiLoCo. For Adam over long distances.",
         ),
         Method(
             "sparseloco",
-            LocalSteps(Feedback(Chain(TopK(0.02), Quantize(4)), decay=0.95), every=30),
+            LocalSGD(ErrorFeedback(Chain(TopK(0.02), Quantize(4)), decay=0.95), every=30),
             "Thirty steps on one's own, then the largest 2 % of them in 4 bits: SparseLoCo. For the thinnest links.",
         ),
         Method(
             "easgd",
-            Elastic(),
-            "Sixteen steps on one's own, then some of the way to a common centre: EASGD. The baseline of lsgd.",
+            EASGD(),
+            "Sixteen steps on one's own, then some of the way to a common center: EASGD. The baseline of lsgd.",
         ),
         Method(
             "lsgd",
-            Leader(),
+            LeaderSGD(),
             "As easgd, towards whichever replica has the lowest loss: Leader SGD. Only that one speaks.",
         ),
         Method(
@@ -231,34 +231,34 @@ METHODS: dict[str, Method] = {
 
 
 Built = Codec | Reducer | Strategy
-Said = str | Built  # a method, as people say it
-WITH_ALL = DataParallel | Elastic | LocalSteps
+MethodLike = str | Built  # a method, as people say it
+WITH_ALL = DataParallel | EASGD | LocalSGD
 SERVER = "server:"  # before a method: by way of rank 0
 
 
-def strategy_of(method: Said) -> Strategy:
+def strategy_of(method: MethodLike) -> Strategy:
     """The strategy that an object, its notation or a short name stands for."""
     method = _built(method)
     return method if isinstance(method, Strategy) else DataParallel(method)
 
 
-def sharded(method: Said) -> Codec | Reducer | Strategy:
+def sharded(method: MethodLike) -> Codec | Reducer | Strategy:
     """The form in which every rank serves one shard: what a node carries stays flat as ranks are added."""
     return _with_all(forms.sharded, _built(method))
 
 
-def served(method: Said, at: int | None = None, apart: bool | None = None) -> Codec | Reducer | Strategy:
+def served(method: MethodLike, rank: int | None = None, dedicated: bool | None = None) -> Codec | Reducer | Strategy:
     """The form in which all speak to one rank only, and it to them; short, "server:" before the method.
 
-    That is rank 0, and it trains like the others; with `apart`, it does nothing else and has no gradients of its own.
+    By default rank 0 serves and trains like the others; with `dedicated`, it only serves and has no gradients.
     """
     built = _built(method)
     if isinstance(built, Strategy) and not isinstance(built, WITH_ALL):
         raise ValueError(f"{notation_of(built)} cannot go by way of a server: its replicas do not speak with all")
-    return forms.served(built, at, apart)
+    return forms.served(built, rank, dedicated)
 
 
-def gathered(method: Said) -> Codec | Reducer | Strategy:
+def gathered(method: MethodLike) -> Codec | Reducer | Strategy:
     """The form in which every rank hears every other's whole message: one round, for few ranks."""
     return _with_all(forms.gathered, _built(method))
 
@@ -268,15 +268,15 @@ def _with_all(rewritten: Callable[[Built], Built], method: Built) -> Built:
     return method if isinstance(method, Strategy) and not isinstance(method, WITH_ALL) else rewritten(method)
 
 
-def settled(method: Said) -> Codec | Reducer | Strategy:
+def settled(method: MethodLike) -> Codec | Reducer | Strategy:
     """What a method becomes after its warm-up steps."""
     return _warmed_up(forms.settled(_built(method)))
 
 
 def _warmed_up(built: Built) -> Built:
-    if isinstance(built, Nested):
+    if isinstance(built, Hierarchical):
         return replace(built, inner=_warmed_up(built.inner), outer=_warmed_up(built.outer))
-    return replace(built, after=0) if isinstance(built, LocalSteps) else built
+    return replace(built, after=0) if isinstance(built, LocalSGD) else built
 
 
 def notation_of(strategy: Strategy) -> str:
@@ -285,7 +285,7 @@ def notation_of(strategy: Strategy) -> str:
     return repr(strategy.reducer) if plain else repr(strategy)  # type: ignore[attr-defined]  # it is DataParallel then
 
 
-def _built(method: Said) -> Codec | Reducer | Strategy:
+def _built(method: MethodLike) -> Codec | Reducer | Strategy:
     if isinstance(method, str) and method.startswith(SERVER):
         return served(method.removeprefix(SERVER))
     if isinstance(method, str):

@@ -21,7 +21,7 @@ METHODS = (
     "ABTraining(after=2, every=5, full=2, rebound=2, cutoff=0.3)",
     "ABTraining(after=2, every=5, full=2, rebound=0, cutoff=0.3, sync='with-stale', groups=GroupsOf(1))",
     "ABTraining(after=1, every=4, full=0, cutoff=0.2, sync='full', moments='reset')",
-    "ABTraining(Feedback(TopK(0.5)), after=2, every=5, full=1, cutoff=0.3, sync='only-b', groups=Together())",
+    "ABTraining(ErrorFeedback(TopK(0.5)), after=2, every=5, full=1, cutoff=0.3, sync='only-b', groups=OneGroup())",
 )
 
 

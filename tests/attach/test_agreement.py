@@ -102,7 +102,7 @@ def agree() -> int:
     return len(handle.state_dict()["state"])
 
 
-THE_SAME = "Feedback(Chain(TopK(0.01), Cast('float16')))"
+THE_SAME = "ErrorFeedback(Chain(TopK(0.01), Cast('float16')))"
 
 
 def test_a_short_name_agrees_with_its_notation() -> None:

@@ -134,13 +134,13 @@ class Centred(nn.Module):
         return x - SumOverRanks.apply(x.mean(0)) / dist.get_world_size()
 
 
-def synchronised() -> nn.Sequential:
+def synchronized() -> nn.Sequential:
     layers = list(classifier())
     return nn.Sequential(*(layer for pair in zip(layers, [Centred() for _ in layers], strict=True) for layer in pair))
 
 
 def with_collectives_in_backward(method: str | None) -> tuple[int, dict]:
-    ddp = DistributedDataParallel(synchronised(), bucket_cap_mb=TINY_BUCKETS)
+    ddp = DistributedDataParallel(synchronized(), bucket_cap_mb=TINY_BUCKETS)
     if method is not None:
         thinwire.attach(ddp, method)
     train(ddp, sgd(ddp), range(6))

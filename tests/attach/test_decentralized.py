@@ -1,4 +1,4 @@
-"""Replicas that speak with neighbours, on real ranks: as simulated to the bit, resumed to the bit, and averaged."""
+"""Replicas that speak with neighbors, on real ranks: as simulated to the bit, resumed to the bit, and averaged."""
 
 import warnings
 from copy import deepcopy
@@ -35,8 +35,8 @@ from .training import (
 STEPS = 6
 MORE = (
     "Gossip(Identity(), Torus())",
-    "Push(Cast('float16'), Exponential(2), overlap=2)",
-    "Gossip(Feedback(Sign()), rate=0.1)",
+    "PushSum(Cast('float16'), Exponential(2), overlap=2)",
+    "Gossip(ErrorFeedback(Sign()), rate=0.1)",
 )
 
 
@@ -53,7 +53,7 @@ def optimizer_of(kind: str, model: nn.Module) -> Optimizer:
 
 def counts(meter: thinwire.Meter) -> dict[str, Any]:
     numbers = {name: value for name, value in meter.as_dict(prefix="").items() if not name.endswith("_seconds")}
-    return numbers | meter.itemised()
+    return numbers | meter.itemized()
 
 
 def trained(method: str, kind: str = "sgd") -> dict[str, Any]:
@@ -350,7 +350,7 @@ def refused(what: str) -> Any:
         ("cube", "2, 4, 8, ... ranks, not 3"),
         ("one way", "lead in one direction or change"),
         ("varies", "changes them"),
-        ("drifts", "Push(...) is made for such graphs"),
+        ("drifts", "PushSum(...) is made for such graphs"),
         ("continue", "needs all ranks"),
         ("choice", "'raise', 'continue', not 'panic'"),
         ("timeout", "above 0, not 0"),
@@ -367,7 +367,7 @@ def over_all_graphs() -> list[dict[str, Tensor]]:
     for topology in TOPOLOGIES:
         model = classifier()
         optimizer = sgd(model)
-        handle = thinwire.attach(model, thinwire.Push(topology=topology), optimizer=optimizer)
+        handle = thinwire.attach(model, thinwire.PushSum(topology=topology), optimizer=optimizer)
         train(model, optimizer, range(3))
         handle.detach()
         found.append(parameters(model))
@@ -378,7 +378,7 @@ def test_nobody_waits_forever_on_any_graph() -> None:
     real = run(over_all_graphs, ranks=4)
     for i, topology in enumerate(TOPOLOGIES):
         models = [classifier() for _ in range(4)]
-        rehearsed(thinwire.Push(topology=topology), models, [sgd(model) for model in models], 3)
+        rehearsed(thinwire.PushSum(topology=topology), models, [sgd(model) for model in models], 3)
         assert all(same(real[rank][i], parameters(model)) for rank, model in enumerate(models)), topology
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import thinwire
-from thinwire.transports import Collectives
+from thinwire.transports import ProcessGroupTransport
 
 from .processes import run
 from .training import TINY_BUCKETS, all_same, classifier, loss_of, parameters, refusal, sgd, train
@@ -31,7 +31,7 @@ def attached_with_trouble(method: str, on_nonfinite: str) -> tuple[str, str]:
     [
         ("topkk", "did you mean 'topk'"),
         ("TopK(7)", "between 0 and 1"),
-        ("Server(Sign(), Sign(), at=5)", "only 2 ranks"),
+        ("Server(Sign(), Sign(), rank=5)", "only 2 ranks"),
     ],
 )
 def test_a_mistake_on_one_rank_is_told_to_all(method: str, expected: str) -> None:
@@ -126,7 +126,7 @@ def test_after_an_error_in_the_exchange_no_step_mixes_with_another() -> None:
 
 def own_groups() -> list[bool]:
     some = dist.new_group(list(range(dist.get_world_size())), backend="gloo")
-    transport = Collectives(some)
+    transport = ProcessGroupTransport(some)
     return [dist.get_backend(transport.group) == "gloo", transport.gather(b"x") == [b"x"] * dist.get_world_size()]
 
 

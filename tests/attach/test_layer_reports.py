@@ -39,7 +39,7 @@ def test_layers_add_up_to_what_the_meter_counts(method: str, mode: str) -> None:
         assert sum(layer.dense_bytes for layer in layers.values()) == meter.dense_bytes
         assert all(layer.dense_bytes == 4 * STEPS * layer.elements for layer in layers.values())
         # The ranks of a plain module also tell each other which parameters were used: about no layer.
-        others = meter.said.get("", 0)
+        others = meter.payload_by_unit.get("", 0)
         assert (others > 0) == (mode == "optimizer")
         assert sum(layer.payload_bytes for layer in layers.values()) == meter.payload_bytes - others
         assert all(layer.ratio == layer.dense_bytes / layer.payload_bytes for layer in layers.values())
@@ -60,7 +60,7 @@ def test_what_is_left_unsaid_is_what_a_checkpoint_remembers(method: str) -> None
 
 
 def test_a_warm_up_remembers_nothing_yet() -> None:
-    method = thinwire.After(2, thinwire.Feedback(thinwire.TopK(0.01)))
+    method = thinwire.WarmUp(2, thinwire.ErrorFeedback(thinwire.TopK(0.01)))
     for rank in run(told, method, "ddp"):
         assert all(layer.residual for layer in rank["after"].values())
         assert all(layer.residual is None for layer in rank["before"].values())

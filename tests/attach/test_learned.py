@@ -18,13 +18,13 @@ from .training import all_same, classifier, loss_of, parameters, same, sgd
 
 # Two dense steps, eight that learn, then codes, with a look at them in every third step.
 LEARNING = "8, rate=3e-3, check_every=3, bound=0.999"
-RING = f"After(2, Momentum(by=Led(0.05, values=LGC({LEARNING}), order='value')))"
-SENT = f"After(2, Momentum(by=Led(0.05, values=LGC({LEARNING}, weights='sent', codec=Quantize(8)), hold=2)))"
-HELD = "After(2, Feedback(Led(0.05, values=Quantize(4), hold=3)))"
-SERVED = f"After(2, Momentum(by=Server(Led(0.05, values=LGCServer({LEARNING}), order='value'), Identity())))"
+RING = f"WarmUp(2, DGC(by=LeaderTopK(0.05, values=LGC({LEARNING}), order='value')))"
+SENT = f"WarmUp(2, DGC(by=LeaderTopK(0.05, values=LGC({LEARNING}, weights='sent', codec=Quantize(8)), hold=2)))"
+HELD = "WarmUp(2, ErrorFeedback(LeaderTopK(0.05, values=Quantize(4), hold=3)))"
+SERVED = f"WarmUp(2, DGC(by=Server(LeaderTopK(0.05, values=LGCServer({LEARNING}), order='value'), Identity())))"
 APART = (
-    f"After(2, Momentum(by=Server(Led(0.05, values=LGCServer({LEARNING})), Identity(), at=1, apart=True)), "
-    "first=Server(Identity(), Identity(), at=1, apart=True))"
+    f"WarmUp(2, DGC(by=Server(LeaderTopK(0.05, values=LGCServer({LEARNING})), Identity(), rank=1, dedicated=True)), "
+    "first=Server(Identity(), Identity(), rank=1, dedicated=True))"
 )
 STEPS = 18
 
@@ -40,7 +40,7 @@ class Deeper(nn.Sequential):
 def attached(method: str) -> tuple[nn.Module, SGD, thinwire.Handle]:
     """Under DDP, which a server that does nothing else does not go with."""
     net: nn.Module = Deeper()
-    if thinwire.servers_apart(thinwire.strategy_of(method)):
+    if thinwire.dedicated_servers(thinwire.strategy_of(method)):
         optimizer = sgd(net)
         return net, optimizer, thinwire.attach(net, method, optimizer=optimizer)
     net = DistributedDataParallel(net)
@@ -77,7 +77,7 @@ def rehearsed(method: str, ranks: int) -> tuple[list[dict[str, Tensor]], thinwir
     nets = [Deeper() for _ in range(ranks)]
     optimizers = [sgd(net) for net in nets]
     strategy = thinwire.strategy_of(method)
-    serving = thinwire.servers_apart(strategy)
+    serving = thinwire.dedicated_servers(strategy)
     between = thinwire.Rehearsal(
         strategy, [thinwire.replica_of(net, rank=rank, size=ranks) for rank, net in enumerate(nets)]
     )
@@ -147,7 +147,7 @@ def test_a_checkpoint_of_each_phase_goes_on_to_the_bit(method: str, ranks: int) 
 
 def test_a_code_that_does_not_do_is_told_of() -> None:
     code = "LGC(4, check_every=3, bound=0.01)"  # which it cannot learn to meet
-    method = f"After(2, Momentum(by=Led(0.05, values={code}, order='value')))"
+    method = f"WarmUp(2, DGC(by=LeaderTopK(0.05, values={code}, order='value')))"
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         _, between = rehearsed(method, 2)
@@ -160,7 +160,7 @@ def test_a_code_that_does_not_do_is_told_of() -> None:
 
 def test_a_drop_of_the_learning_rate_is_looked_into() -> None:
     # The gradients change with it: the code is looked at every third step, and either does or is learned anew.
-    method = f"After(2, Momentum(by=Led(0.05, values=LGC({LEARNING.replace('0.999', '0.9')}), order='value')))"
+    method = f"WarmUp(2, DGC(by=LeaderTopK(0.05, values=LGC({LEARNING.replace('0.999', '0.9')}), order='value')))"
     nets = [Deeper() for _ in range(2)]
     optimizers = [sgd(net) for net in nets]
     replicas = [thinwire.replica_of(net, rank=rank, size=2) for rank, net in enumerate(nets)]

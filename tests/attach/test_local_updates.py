@@ -41,7 +41,7 @@ def attached(model: nn.Module, method: str, optimizer: Optimizer) -> thinwire.Ha
 
 def counts(meter: thinwire.Meter) -> dict[str, Any]:
     numbers = {name: value for name, value in meter.as_dict(prefix="").items() if not name.endswith("_seconds")}
-    return numbers | meter.itemised()
+    return numbers | meter.itemized()
 
 
 def trained(methods: tuple[str, ...], kind: str) -> list[Any]:
@@ -163,14 +163,14 @@ def test_replicas_and_their_average_learn(method: str) -> None:
 def looked_at() -> dict[str, Any]:
     """Copies for evaluating, of each kind; and training goes on as it would."""
     found: dict[str, Any] = {"rank": dist.get_rank()}
-    for name, method in (("leader", "Leader(every=4, pull=0.5)"), ("centre", "Elastic(every=2)")):
+    for name, method in (("leader", "LeaderSGD(every=4, pull=0.5)"), ("center", "EASGD(every=2)")):
         model = normed()
         optimizer = sgd(model)
         handle = attached(model, method, optimizer)
         train(model, optimizer, range(3), handle=handle)
         found[name] = getattr(handle, name)().state_dict()
         found[f"{name} own"] = {key: x.clone() for key, x in model.state_dict().items()}
-        found[f"{name} refused"] = refusal(handle.centre if name == "leader" else handle.leader)
+        found[f"{name} refused"] = refusal(handle.center if name == "leader" else handle.leader)
         found[f"{name} bytes"] = handle.meter.average_bytes
         handle.detach()
     return found
@@ -178,14 +178,14 @@ def looked_at() -> dict[str, Any]:
 
 def test_the_leader_and_the_centre_can_be_had_as_models() -> None:
     found = run(looked_at, ranks=3)
-    for name in ("leader", "centre"):
+    for name in ("leader", "center"):
         trained = [{key for key in found[0][name] if "running" not in key and "batches" not in key}] * 3
         assert all_same({key: result[name][key] for key in trained[0]} for result in found)
     assert any(same(dict(found[0]["leader"]), result["leader own"]) for result in found), "a replica, buffers and all"
-    assert not any(same(dict(found[0]["centre"]), result["centre own"]) for result in found)
-    assert all(result["leader bytes"] > 0 and result["centre bytes"] == 0 for result in found)
-    assert "Leader(every=4, pull=0.5) has no centre" in found[0]["leader refused"][1]
-    assert "Elastic(every=2) has no leader" in found[0]["centre refused"][1]
+    assert not any(same(dict(found[0]["center"]), result["center own"]) for result in found)
+    assert all(result["leader bytes"] > 0 and result["center bytes"] == 0 for result in found)
+    assert "LeaderSGD(every=4, pull=0.5) has no center" in found[0]["leader refused"][1]
+    assert "EASGD(every=2) has no leader" in found[0]["center refused"][1]
 
 
 def without_loss() -> list[tuple[str, str]]:
@@ -199,7 +199,7 @@ def without_loss() -> list[tuple[str, str]]:
 def test_a_loss_that_is_not_told_is_asked_for_on_all_ranks() -> None:
     (((kind, text),), *others) = reversed(run(without_loss, ranks=2))
     assert kind == "ValueError"
-    assert text == "Leader() needs to know the loss: call handle.loss(loss) before each optimizer.step()"
+    assert text == "LeaderSGD() needs the loss: call handle.report_loss(loss) before each optimizer.step()"
     assert all("needs to know the loss" in told for ((_, told),) in others)
 
 
@@ -218,7 +218,7 @@ def test_a_loss_may_be_told_to_methods_that_do_not_ask_for_it() -> None:
 def batchnorm() -> list[Any]:
     model = normed()
     optimizer = sgd(model)
-    handle = thinwire.attach(model, "LocalSteps(Identity(), every=2)", optimizer=optimizer)
+    handle = thinwire.attach(model, "LocalSGD(Identity(), every=2)", optimizer=optimizer)
     train(model, optimizer, range(3))
     average = handle.average()
     average.eval()
@@ -255,7 +255,9 @@ def refused() -> list[tuple[str, str]]:
     model = classifier()
     return [
         refusal(lambda: thinwire.attach(DistributedDataParallel(model), "local")),
-        refusal(lambda: thinwire.attach(model, "Nested(Identity(), Identity(), GroupsOf(3))", optimizer=sgd(model))),
+        refusal(
+            lambda: thinwire.attach(model, "Hierarchical(Identity(), Identity(), GroupsOf(3))", optimizer=sgd(model))
+        ),
         refusal(lambda: thinwire.attach(model, "diloco", optimizer=sgd(model), on_peer_loss="continue")),
     ]
 
@@ -287,9 +289,9 @@ def bad_gradient(method: str) -> tuple[str, str]:
 @pytest.mark.parametrize(
     "method",
     [
-        "LocalSteps(Identity(), every=3)",
-        "LocalSteps(Identity(), every=3, after=5)",
-        "Nested(Identity(), LocalSteps(Identity()))",
+        "LocalSGD(Identity(), every=3)",
+        "LocalSGD(Identity(), every=3, after=5)",
+        "Hierarchical(Identity(), LocalSGD(Identity()))",
     ],
 )
 def test_a_bad_gradient_stops_all_ranks_and_all_say_why(method: str) -> None:

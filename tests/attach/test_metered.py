@@ -115,8 +115,8 @@ def test_a_method_that_saves_nothing_says_so_once(method: Any, build: Any, ranks
         ("dense", half, 4),
         # As above, with gradients of four bytes: 3.02 of 6 bytes.
         (thinwire.Quantize(8), classifier, 4),
-        (thinwire.After(10, thinwire.Nonzero()), classifier, 4),  # all steps are warm-up
-        (thinwire.After(2, thinwire.Feedback(thinwire.Sign())), classifier, 4),
+        (thinwire.WarmUp(10, thinwire.Nonzero()), classifier, 4),  # all steps are warm-up
+        (thinwire.WarmUp(2, thinwire.ErrorFeedback(thinwire.Sign())), classifier, 4),
     ],
     ids=name_of,
 )
@@ -160,7 +160,7 @@ def warned_at_attach(method: Any, build: Any) -> list[str]:
     ("method", "build", "words"),
     [
         ("powersgd", small, ("PowerSGD(4)", "no effect")),
-        (thinwire.Feedback(thinwire.PowerSGD(4)), small, ("PowerSGD(4)", "no effect")),
+        (thinwire.ErrorFeedback(thinwire.PowerSGD(4)), small, ("PowerSGD(4)", "no effect")),
         (
             thinwire.Choose(thinwire.When(thinwire.TopK(0.1), kinds="conv"), otherwise=thinwire.Sign()),
             classifier,

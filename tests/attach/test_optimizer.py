@@ -311,7 +311,7 @@ def test_without_torch_distributed_the_error_says_how_to_start_it() -> None:
         thinwire.attach(model, "topk", optimizer=sgd(model))
 
 
-BY_RATE = "Feedback(TopK(0.1), by_rate=True)"
+BY_RATE = "ErrorFeedback(TopK(0.1), by_rate=True)"
 
 
 def rates_told(method: str) -> tuple[object, ...]:
@@ -333,17 +333,17 @@ def rates_told(method: str) -> tuple[object, ...]:
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
     handle = thinwire.attach(ddp, method)
     for step in range(4):
-        handle.rate(optimizer.param_groups[0]["lr"])
+        handle.set_lr(optimizer.param_groups[0]["lr"])
         train(ddp, optimizer, [step])
         schedule.step()
-    wrong = refusal(lambda: handle.rate(-1.0))
+    wrong = refusal(lambda: handle.set_lr(-1.0))
     return plain, problem, parameters(ddp.module), wrong
 
 
 def test_the_rate_is_the_optimizers_or_has_to_be_told() -> None:
     for plain, problem, told, wrong in run(rates_told, BY_RATE):
         assert same(plain, told)
-        assert f"{BY_RATE} needs to know the learning rate: call handle.rate(...) before backward()" in str(problem)
+        assert f"{BY_RATE} needs to know the learning rate: call handle.set_lr(...) before backward()" in str(problem)
         assert "a learning rate of 0 or more, not -1.0" in str(wrong)
 
 
@@ -353,15 +353,15 @@ def rates_refused(method: str) -> object:
 
 
 def test_what_speaks_of_parameters_has_no_use_for_it() -> None:
-    for told in run(rates_refused, f"LocalSteps({BY_RATE})"):
+    for told in run(rates_refused, f"LocalSGD({BY_RATE})"):
         assert "by_rate=True is for gradients" in str(told)
 
 
-def used_or_not(all_used: bool) -> tuple[float, bool, int]:
+def used_or_not(find_unused_parameters: bool) -> tuple[float, bool, int]:
     """A part that only rank 0 uses in the first step, and nobody in the second."""
     model = nn.ModuleDict({"often": nn.Linear(2, 2, bias=False), "rarely": nn.Linear(2, 2, bias=False)})
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    handle = thinwire.attach(model, "dense", optimizer=optimizer, all_used=all_used)
+    handle = thinwire.attach(model, "dense", optimizer=optimizer, find_unused_parameters=find_unused_parameters)
     x, rank = torch.ones(1, 2), dist.get_rank()
     for step in range(2):
         optimizer.zero_grad()
@@ -374,8 +374,8 @@ def used_or_not(all_used: bool) -> tuple[float, bool, int]:
 
 
 def test_where_all_are_used_nothing_is_said_about_which_are() -> None:
-    (moved, none, payload), _ = run(used_or_not, False)
-    (same, zero, less), _ = run(used_or_not, True)
+    (moved, none, payload), _ = run(used_or_not, True)
+    (same, zero, less), _ = run(used_or_not, False)
     assert moved == same == 2.0, "four ones, of one rank of two"
     assert (none, zero) == (True, False)
     assert less == 2 * 2 * 16 < payload
@@ -384,11 +384,14 @@ def test_where_all_are_used_nothing_is_said_about_which_are() -> None:
 def refused_promise() -> list[str]:
     model = nn.Linear(3, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    plain = [refusal(lambda: thinwire.attach(model, "dpsgd", optimizer=optimizer, all_used=True))[1]]
-    return [*plain, refusal(lambda: thinwire.attach(DistributedDataParallel(model), "topk", all_used=True))[1]]
+    plain = [refusal(lambda: thinwire.attach(model, "dpsgd", optimizer=optimizer, find_unused_parameters=False))[1]]
+    return [
+        *plain,
+        refusal(lambda: thinwire.attach(DistributedDataParallel(model), "topk", find_unused_parameters=False))[1],
+    ]
 
 
 def test_that_promise_is_for_gradients_of_plain_modules() -> None:
-    for neighbours, ddp in run(refused_promise):
-        assert "all_used=True is for methods that average gradients of all ranks" in neighbours
-        assert "leave out optimizer=, group= and all_used=" in ddp
+    for neighbors, ddp in run(refused_promise):
+        assert "find_unused_parameters=False needs a method that averages the gradients of all ranks" in neighbors
+        assert "leave out optimizer=, group= and find_unused_parameters=" in ddp

@@ -18,8 +18,8 @@ from .processes import run
 from .training import CLASSES, INPUTS, all_same, batch, classifier, parameters, refusal, same, sgd
 
 STEPS = 6
-MIXED = "Choose(When(Server(Sign(), Sign(), apart=True), min_dim=2), otherwise=Server(Sign(), Sign()))"
-APART = "Feedback(Server(Quantize(8), Quantize(8), apart=True))"
+MIXED = "Choose(When(Server(Sign(), Sign(), dedicated=True), min_dim=2), otherwise=Server(Sign(), Sign()))"
+APART = "ErrorFeedback(Server(Quantize(8), Quantize(8), dedicated=True))"
 
 
 def model() -> nn.Sequential:
@@ -62,7 +62,7 @@ def trained(method: str, at: int | None) -> dict[str, Any]:
 @pytest.mark.parametrize("at", [0, 2])
 def test_three_train_as_if_there_were_no_fourth(at: int) -> None:
     expected = run(trained, "dense", None, ranks=3)
-    found = run(trained, f"Server(Identity(), Identity(), at={at}, apart=True)", at, ranks=4)
+    found = run(trained, f"Server(Identity(), Identity(), rank={at}, dedicated=True)", at, ranks=4)
     assert all_same(result["parameters"] for result in found)
     assert same(found[0]["parameters"], expected[0]["parameters"])
     # Statistics of batch norms are the workers' own, and the mean over all is over those who have some.
@@ -74,7 +74,7 @@ def test_three_train_as_if_there_were_no_fourth(at: int) -> None:
     assert same(found[0]["mean"], expected[0]["mean"])
 
 
-@pytest.mark.parametrize("method", ["Feedback(Server(TopK(0.1), TopK(0.1), apart=True))", APART])
+@pytest.mark.parametrize("method", ["ErrorFeedback(Server(TopK(0.1), TopK(0.1), dedicated=True))", APART])
 def test_the_server_carries_what_all_workers_do(method: str) -> None:
     server, *workers = run(trained, method, 0, ranks=4)
     assert all_same(result["parameters"] for result in (server, *workers))
@@ -124,11 +124,11 @@ def test_a_checkpoint_goes_on_to_the_bit_with_its_server() -> None:
 def refused() -> list[tuple[str, str]]:
     net = classifier()
     optimizer = sgd(net)
-    local = f"LocalSteps({APART})"
+    local = f"LocalSGD({APART})"
     return [
         refusal(lambda: thinwire.attach(DistributedDataParallel(classifier()), APART)),
         refusal(lambda: thinwire.attach(net, local, optimizer=optimizer)),
-        refusal(lambda: thinwire.attach(net, "Server(Sign(), Sign(), at=7, apart=True)", optimizer=optimizer)),
+        refusal(lambda: thinwire.attach(net, "Server(Sign(), Sign(), rank=7, dedicated=True)", optimizer=optimizer)),
         refusal(lambda: thinwire.attach(net, MIXED, optimizer=optimizer)),
     ]
 
@@ -142,7 +142,7 @@ def test_where_nobody_can_serve_apart_it_is_said() -> None:
     for of_ddp, of_local_steps, elsewhere, mixed in run(refused, ranks=2):
         assert of_ddp[0] == of_local_steps[0] == elsewhere[0] == "ValueError"
         assert "has a rank without gradients" in of_ddp[1]
-        assert "goes with gradients that are averaged in each step" in of_local_steps[1]
+        assert "needs a method that averages gradients in each step" in of_local_steps[1]
         assert "but there are only 2 ranks" in elsewhere[1]
         assert "rank 0 cannot both train and only serve" in mixed[1]
     ((kind, text),) = run(refused_alone, ranks=1)

@@ -14,20 +14,20 @@ import torch.distributed as dist
 from torch.optim import SGD
 
 import thinwire
-from thinwire.transports import Collectives
+from thinwire.transports import ProcessGroupTransport
 
 from .processes import Gone, run
 from .training import all_same, classifier, loss_of, parameters, refusal
 
 RANKS, STEPS, AT = 5, 24, 6
-METHODS = ("powergossip", "Gossip(Difference(TopK(0.1)), rate=0.2)", "Push(overlap=2)")
+METHODS = ("powergossip", "Gossip(Difference(TopK(0.1)), rate=0.2)", "PushSum(overlap=2)")
 
 
-def trained(method: str, how: str, who: tuple[int, ...], on_peer_loss: str, patience: float) -> dict[str, Any]:
+def trained(method: str, how: str, who: tuple[int, ...], on_peer_loss: str, timeout: float) -> dict[str, Any]:
     """Train while some ranks come to their end at a step; the others tell how it went."""
     rank, model = dist.get_rank(), classifier()
     optimizer = SGD(model.parameters(), lr=0.1)
-    handle = thinwire.attach(model, method, optimizer=optimizer, on_peer_loss=on_peer_loss, peer_timeout=patience)
+    handle = thinwire.attach(model, method, optimizer=optimizer, on_peer_loss=on_peer_loss, peer_timeout=timeout)
     noticed = time.monotonic()
 
     def train() -> None:
@@ -112,11 +112,11 @@ def test_ranks_that_are_cut_off_from_each_other_say_who_was_lost() -> None:
         assert "rank 1 is gone: its connection was closed; the other 2, numbered anew, cannot go on: your graph" in text
 
 
-def machine_gone(patience: float) -> tuple[tuple[int, ...], float]:
+def machine_gone(timeout: float) -> tuple[tuple[int, ...], float]:
     rank, model = dist.get_rank(), classifier()
     optimizer = SGD(model.parameters(), lr=0.1)
     path = thinwire.Gossip(thinwire.Identity(), thinwire.Edges(((0, 1), (1, 2), (2, 3))))
-    handle = thinwire.attach(model, path, optimizer=optimizer, on_peer_loss="continue", peer_timeout=patience)
+    handle = thinwire.attach(model, path, optimizer=optimizer, on_peer_loss="continue", peer_timeout=timeout)
     processes: list[Any] = [None] * 4
     dist.all_gather_object(processes, os.getpid())
     start = time.monotonic()
@@ -143,10 +143,10 @@ def ended(process: int) -> bool:
 
 
 def test_ranks_that_spoke_with_lost_ones_only_are_not_waited_for() -> None:
-    patience = 60.0
-    for ranks, seconds in run(machine_gone, patience, ranks=4, dies=(2, 3))[:2]:
+    timeout = 60.0
+    for ranks, seconds in run(machine_gone, timeout, ranks=4, dies=(2, 3))[:2]:
         assert ranks == (0, 1)
-        assert seconds < patience
+        assert seconds < timeout
 
 
 def lost_in_between() -> tuple[str, str]:
@@ -155,7 +155,7 @@ def lost_in_between() -> tuple[str, str]:
     thinwire.attach(model, "dpsgd", optimizer=optimizer, on_peer_loss="continue", peer_timeout=5.0)
     rank = dist.get_rank()
     if rank == 1:
-        Collectives.regroup = lambda self, decision: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+        ProcessGroupTransport.regroup = lambda self, decision: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
     if rank == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     loss_of(model, 0).backward()
@@ -193,15 +193,15 @@ def test_a_handle_is_detached_even_if_what_was_on_its_way_is_lost() -> None:
 
 @pytest.mark.parametrize("method", ["osgp", "topk"])
 def test_one_clear_error_on_every_rank_if_one_is_killed(method: str) -> None:
-    patience = 60.0
-    *others, gone, last = run(trained, method, "killed", (3,), "raise", patience, ranks=RANKS, dies=3)
+    timeout = 60.0
+    *others, gone, last = run(trained, method, "killed", (3,), "raise", timeout, ranks=RANKS, dies=3)
     assert gone == Gone(-signal.SIGKILL)
     for found in (*others, last):
         kind, text = found["told"]
         assert kind == "PeerLostError"
         assert "rank 3 is gone: its connection was closed. This is rank" in text
         assert ("on_peer_loss='continue'" in text) == (method != "topk")
-        assert found["seconds"] < patience, "sooner than a rank that is alive would have to answer"
+        assert found["seconds"] < timeout, "sooner than a rank that is alive would have to answer"
 
 
 def test_a_rank_that_stalls_is_noticed_in_the_time_that_was_given() -> None:

@@ -11,19 +11,19 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Optimizer
 
 import thinwire
-from thinwire import After, DataParallel, Neighbours, parts_of, strategy_of
+from thinwire import DataParallel, Decentralized, WarmUp, parts_of, strategy_of
 from thinwire.methods import METHODS
 
 INPUTS, CLASSES = 20, 10
 
 
 def is_dense_at_first(name: str) -> bool:
-    return any(isinstance(part, After) for part in parts_of(strategy_of(name)))
+    return any(isinstance(part, WarmUp) for part in parts_of(strategy_of(name)))
 
 
 # In steps as few as those of a test, what is dense at first is nothing else: test_lgc.py has it with short phases.
 NAMES = tuple(n for n in METHODS if isinstance(strategy_of(n), DataParallel) and not is_dense_at_first(n))
-NEIGHBOURS = tuple(name for name in METHODS if isinstance(strategy_of(name), Neighbours))
+NEIGHBOURS = tuple(name for name in METHODS if isinstance(strategy_of(name), Decentralized))
 SOME = ("dense", "powersgd", "topk", "int8", "sign")  # one of each kind
 # With memories, servers and messages of their own as well: for what depends on a method's kind, and not on its codec,
 # of which tests/contracts has all.
@@ -42,7 +42,7 @@ def classifier(seed: int = 0) -> nn.Sequential:
 
 
 def batch(step: int, rank: int | None = None, size: int = 32) -> tuple[Tensor, Tensor]:
-    """A rank's own examples for a step, all labelled by one rule that a model can learn."""
+    """A rank's own examples for a step, all labeled by one rule that a model can learn."""
     rank = dist.get_rank() if rank is None else rank
     x = torch.randn(size, INPUTS, generator=torch.Generator().manual_seed(1000 * step + rank))
     rule = torch.randn(INPUTS, CLASSES, generator=torch.Generator().manual_seed(12345))
@@ -77,7 +77,7 @@ def train(
         found = loss(model, step)
         found.backward()
         if handle is not None:
-            handle.loss(found)
+            handle.report_loss(found)
         optimizer.step()
 
 

@@ -37,7 +37,7 @@ def test_size_prints_the_same_figures_as_text_and_as_json(capsys):
     [
         (["size", "topkk", "--model", "lenet"], "did you mean 'topk'"),
         (["size", "topk", "--model", "resnet5"], "did you mean 'resnet50'"),
-        (["size", "Feedback(TopKK(0.1))", "--model", "lenet"], "^^^^^"),
+        (["size", "ErrorFeedback(TopKK(0.1))", "--model", "lenet"], "^^^^^"),
         (["size", "TopK(7)", "--model", "lenet"], "between 0 and 1"),
         (["size", "topk", "--model", "lenet", "--ranks", "1"], "2 ranks or more"),
         (["train", "--method", "topk", "--out", "nowhere"], "needs a workload"),
@@ -101,7 +101,7 @@ def test_compare_takes_everything_from_a_run_file_and_reports(tmp_path, capsys):
     file = tmp_path / "comparison.toml"
     settings = {
         "workload": called("Tiny"),
-        "methods": ["dense", "Feedback(TopK(0.1))"],
+        "methods": ["dense", "ErrorFeedback(TopK(0.1))"],
         "seeds": 2,
         "ranks": 2,
         "transport": "simulated",

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from thinwire import (
     AdaptiveRandom,
-    BinMarks,
+    BinnedSign,
     Cast,
     Chain,
     Codec,
@@ -23,7 +23,6 @@ from thinwire import (
     Entropy,
     ExponentialDither,
     Identity,
-    Marks,
     MiniFloat,
     NaturalCompression,
     Nonzero,
@@ -32,6 +31,7 @@ from thinwire import (
     Round,
     Shrink,
     Sign,
+    SparseSign,
     Ternary,
     TopK,
 )
@@ -79,8 +79,8 @@ CONTRACTIONS: tuple[Codec, ...] = (
     Sign(),
     Ternary(),
     Ternary(0.0),
-    Marks(),
-    BinMarks(50),
+    SparseSign(),
+    BinnedSign(50),
     MiniFloat(),
     MiniFloat("fp4-121", scaled=True),
     Quantize(8),

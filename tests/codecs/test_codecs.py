@@ -7,18 +7,18 @@ import torch
 from torch import Tensor
 
 from thinwire import (
-    BinMarks,
+    BinnedSign,
     Cast,
     Chain,
     Codec,
     Entropy,
     Identity,
-    Marks,
     Nonzero,
     PayloadError,
     Quantize,
     RandomK,
     Sign,
+    SparseSign,
     Ternary,
     TopK,
 )
@@ -270,7 +270,7 @@ def test_identity_says_the_bytes_themselves() -> None:
     assert same_bits(payload.encode(x, Identity(), 3).view(torch.float32).view(3, 4), x)
 
 
-@pytest.mark.parametrize("codec", [Marks(), BinMarks(50)], ids=repr)
+@pytest.mark.parametrize("codec", [SparseSign(), BinnedSign(50)], ids=repr)
 def test_a_size_of_many_is_refused_before_it_is_multiplied_out(codec: Codec) -> None:
     x = random(1000)
     *others, size, like = codec.encode((x,), 0)

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from thinwire import (
-    BinMarks,
+    BinnedSign,
     Cast,
     Chain,
     Codec,
@@ -77,7 +77,7 @@ def test_sixteen_bits_are_taken_as_one_symbol_where_that_is_shorter() -> None:
     # Both bytes of an element change together: apart, each would take a bit, together they take one.
     x = torch.zeros(200_000)
     x[::500] = torch.where(torch.rand(400, generator=torch.Generator().manual_seed(0)) < 0.5, 1.0, -1.0)
-    marks = BinMarks(500)
+    marks = BinnedSign(500)
     (codes, *_) = marks.encode((x,), 0)
     assert codes.dtype == torch.int16
     squeezed, *_ = Entropy().encode((codes,), 0)
@@ -107,7 +107,7 @@ def test_known_laws_take_what_they_should(shape: float, deviation: float, wanted
 @pytest.mark.parametrize("coder", [Huffman(), Rans()], ids=repr)
 @pytest.mark.parametrize("model", [Histogram(), GenNorm(), GenNorm("moments", sample=1000), Laplace()], ids=repr)
 def test_whatever_is_chosen_nothing_is_lost(model: Histogram, coder: Huffman) -> None:
-    for first in (Quantize(8), Quantize(5), Sign(), Ternary(), TopK(0.1), MiniFloat("fp4-121"), BinMarks(100)):
+    for first in (Quantize(8), Quantize(5), Sign(), Ternary(), TopK(0.1), MiniFloat("fp4-121"), BinnedSign(100)):
         x = random(20_000)
         plain = payload.decode(payload.encode(x, first, 3), first, 3, x)
         codec = Chain(first, Entropy(model, coder))

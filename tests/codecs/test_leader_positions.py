@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from thinwire import PayloadError
-from thinwire.codecs.leader_positions import ORDERS, Placed, Places
-from thinwire.core.lazy import dense
+from thinwire.codecs.leader_positions import ORDERS, LeaderPositions, LeaderSparse
+from thinwire.core.lazy import materialize
 from thinwire.kernels.bits import pack
 from thinwire.wire import payload
 
@@ -15,16 +15,16 @@ from ..helpers import random, same_bits
 SIZES = (300, 40, 660)
 
 
-def heard(codec: Places, x: Tensor) -> Placed:
+def heard(codec: LeaderPositions, x: Tensor) -> LeaderSparse:
     told = payload.decode_lazy(payload.encode(x, codec, 3), codec, 3, x)
-    assert isinstance(told, Placed)
+    assert isinstance(told, LeaderSparse)
     return told
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_each_layer_tells_its_own_largest(order: str) -> None:
     x = random(1000) * torch.repeat_interleave(torch.tensor([1.0, 1e-3, 1e3]), torch.tensor(SIZES))
-    told = heard(Places(0.05, least=4, order=order, sizes=SIZES), x)
+    told = heard(LeaderPositions(0.05, least=4, order=order, sizes=SIZES), x)
     counts, start = (15, 4, 33), 0
     for size, count, where in zip(SIZES, counts, torch.split(told.where, counts), strict=True):
         layer = x[start : start + size]
@@ -45,7 +45,7 @@ def test_each_layer_tells_its_own_largest(order: str) -> None:
 @pytest.mark.parametrize("order", ORDERS)
 def test_what_was_heard_can_be_told_on_to_the_bit(order: str) -> None:
     # As a server does.
-    codec, x = Places(0.1, order=order, sizes=SIZES), random(1000)
+    codec, x = LeaderPositions(0.1, order=order, sizes=SIZES), random(1000)
     said = payload.encode(x, codec, 3)
     assert same_bits(payload.encode(heard(codec, x), codec, 3), said)
 
@@ -53,7 +53,7 @@ def test_what_was_heard_can_be_told_on_to_the_bit(order: str) -> None:
 def test_places_take_hardly_more_than_they_must() -> None:
     x, count = random(100_000), 1000
     as_a_set, in_order = (
-        8 * len(payload.encode(x, Places(0.01, order=order), 3)) / count for order in ("index", "value")
+        8 * len(payload.encode(x, LeaderPositions(0.01, order=order), 3)) / count for order in ("index", "value")
     )
     entropy = 8.07  # bits of a place, of 1,000 among 100,000: the logarithm of how many such sets there are
     assert entropy < as_a_set < entropy + 0.6
@@ -61,21 +61,21 @@ def test_places_take_hardly_more_than_they_must() -> None:
 
 
 def test_a_layer_that_has_fewer_entries_than_are_asked_for_tells_all() -> None:
-    assert heard(Places(0.001, least=10), random(7)).where.tolist() == list(range(7))
-    assert Places(0.001).counts(0) == [0]
+    assert heard(LeaderPositions(0.001, least=10), random(7)).where.tolist() == list(range(7))
+    assert LeaderPositions(0.001).counts(0) == [0]
 
 
 def test_large_and_small_entries_have_a_scale() -> None:
     for size in (1e-30, 1e30):
-        told = heard(Places(0.1), random(100) * size)
+        told = heard(LeaderPositions(0.1), random(100) * size)
         assert told.bound() > 0
-        assert dense(told).isfinite().all()
+        assert materialize(told).isfinite().all()
 
 
 @pytest.mark.parametrize("order", ["value", "magnitude"])
 @pytest.mark.parametrize("places", [[3, 3, 1], [9, 1, 2]], ids=["twice", "beyond"])
 def test_places_that_cannot_be_are_refused(order: str, places: list[int]) -> None:
-    codec = Places(0.1, least=3, order=order)
+    codec = LeaderPositions(0.1, least=3, order=order)
     scales, coded, like = codec.encode((random(9),), 0)
     hostile = pack(torch.tensor(places), 4)
     assert hostile.shape == coded.shape
@@ -84,7 +84,7 @@ def test_places_that_cannot_be_are_refused(order: str, places: list[int]) -> Non
 
 
 def test_scales_and_bytes_of_another_number_are_refused() -> None:
-    codec, x = Places(0.1, order="value"), random(100)
+    codec, x = LeaderPositions(0.1, order="value"), random(100)
     scales, coded, like = codec.encode((x,), 0)
     for wrong in ((scales.repeat(2), coded, like), (scales, coded[:-1], like), (scales, coded.to(torch.int16), like)):
         with pytest.raises(PayloadError):
@@ -93,16 +93,19 @@ def test_scales_and_bytes_of_another_number_are_refused() -> None:
 
 def test_the_bytes_are_frozen() -> None:
     x = torch.tensor([0.5, -4.0, 1.0, 3.0, -0.25, 2.0, 0.125, -1.5])
-    said = {order: bytes(payload.encode(x, Places(0.1, least=3, order=order), 0).tolist()).hex() for order in ORDERS}
+    said = {
+        order: bytes(payload.encode(x, LeaderPositions(0.1, least=3, order=order), 0).tolist()).hex()
+        for order in ORDERS
+    }
     # The root of 29 / 3, then places 1, 3 and 5: as a bitmap; from the lowest value, three bits each; from the largest.
     assert said == {"index": "edfb46402a", "value": "edfb46403502", "magnitude": "edfb46401d04"}
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
     for wrong, told in (
-        (lambda: Places(0.0), "between 0 and 1"),
-        (lambda: Places(0.1, least=0), "1 place of a layer at least"),
-        (lambda: Places(0.1, order="size"), "'index', 'value', 'magnitude', not 'size'"),
+        (lambda: LeaderPositions(0.0), "between 0 and 1"),
+        (lambda: LeaderPositions(0.1, least=0), "1 place of a layer at least"),
+        (lambda: LeaderPositions(0.1, order="size"), "'index', 'value', 'magnitude', not 'size'"),
     ):
         with pytest.raises(ValueError, match=told):
             wrong()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from thinwire import Codec
-from thinwire.core.lazy import Lazy, Rest, copy_, dense, left_after, zero_where
+from thinwire.core.lazy import DeferredDifference, Lazy, copy_, left_after, materialize, zero_where
 from thinwire.wire import payload
 
 from ..helpers import random, same_bits
@@ -183,17 +183,17 @@ def test_what_is_not_written_out_means_the_same(codec: Codec) -> None:
     for dtype, shape in product(DTYPES, ((), (7,), (3, 5), (600,))):
         x, rest = random(*shape, dtype=dtype), random(*shape, seed=1, dtype=dtype)
         out, total = torch.empty_like(x), torch.mul(rest, 0.5).add_(x)
-        picked = codec.pick(x, Rest(rest), 0.5, out)
+        picked = codec.pick(x, DeferredDifference(rest), 0.5, out)
         assert same_bits(out, total)
         said, plainly = payload.encode(picked, codec, 3), payload.encode(total, codec, 3)
         assert same_bits(said, plainly)
         heard, written = payload.decode_lazy(said, codec, 3, x), payload.decode(plainly, codec, 3, x)
         assert (heard.shape, heard.dtype) == (x.shape, x.dtype)
-        assert same_bits(dense(heard), written)
+        assert same_bits(materialize(heard), written)
         target = torch.full_like(x, 9)
         copy_(target, heard)
         assert same_bits(target, written)
-        assert same_bits(dense(left_after(total.clone(), heard)), total - written)
+        assert same_bits(materialize(left_after(total.clone(), heard)), total - written)
         if isinstance(heard, Lazy):
             added = total.clone()
             heard.add_to(added)

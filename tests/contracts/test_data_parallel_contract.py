@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from thinwire import Replica, Simulated, Strategy, replica_of
-from thinwire.core.outcome import Outcome
+from thinwire.core.outcome import StepResult
 from thinwire.core.states import plain, restored
 
 from ..helpers import random, same_bits, same_states
@@ -36,12 +36,12 @@ def gradients(replica: Replica) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in replica.parameters.items() if p.grad is not None}
 
 
-def step(strategy: Strategy, ranks: list[Replica], states: list[Any]) -> list[Outcome]:
+def step(strategy: Strategy, ranks: list[Replica], states: list[Any]) -> list[StepResult]:
     """One training step's talks on every rank."""
     transport = Simulated(len(ranks))
     before = transport.run([strategy.before_update(r, s) for r, s in zip(ranks, states, strict=True)])
     after = transport.run([strategy.after_update(r, o.state) for r, o in zip(ranks, before, strict=True)])
-    return [Outcome(a.state, b.lost + a.lost) for a, b in zip(after, before, strict=True)]
+    return [StepResult(a.state, b.lost + a.lost) for a, b in zip(after, before, strict=True)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

@@ -1,4 +1,4 @@
-"""What every strategy promises in which replicas speak with neighbours, over the table of all of them."""
+"""What every strategy promises in which replicas speak with neighbors, over the table of all of them."""
 
 import io
 import math
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from thinwire import Neighbours, NonFiniteError, Rehearsal, Replica, replica_of
+from thinwire import Decentralized, NonFiniteError, Rehearsal, Replica, replica_of
 from thinwire.core.states import plain, restored
 
 from ..helpers import random, same_bits, same_states
@@ -29,7 +29,7 @@ def replicas(ranks: int, dtype: torch.dtype = torch.float32, alike: bool = False
     return made
 
 
-def begun(strategy: Neighbours, ranks: list[Replica]) -> Rehearsal:
+def begun(strategy: Decentralized, ranks: list[Replica]) -> Rehearsal:
     """As if replicas had begun alike, and gone their own ways in a first step."""
     differ = [{name: p.detach().clone() for name, p in replica.parameters.items()} for replica in ranks]
     for replica in ranks:
@@ -52,7 +52,7 @@ def mixed(between: Rehearsal, rounds: int) -> None:
 
 @every_strategy
 @pytest.mark.parametrize("size", [5])
-def test_the_mean_stays_and_replicas_come_closer(strategy: Neighbours, size: int) -> None:
+def test_the_mean_stays_and_replicas_come_closer(strategy: Decentralized, size: int) -> None:
     ranks = replicas(size)
     before = {name: torch.stack([r.parameters[name].detach() for r in ranks]).mean(0) for name in ranks[0].parameters}
     between = begun(strategy, ranks)
@@ -65,7 +65,7 @@ def test_the_mean_stays_and_replicas_come_closer(strategy: Neighbours, size: int
 
 
 @every_strategy
-def test_replicas_that_are_alike_stay_as_they_are(strategy: Neighbours) -> None:
+def test_replicas_that_are_alike_stay_as_they_are(strategy: Decentralized) -> None:
     ranks = replicas(4, alike=True)
     before = {name: p.detach().clone() for name, p in ranks[0].parameters.items()}
     between = Rehearsal(strategy, ranks)
@@ -77,7 +77,7 @@ def test_replicas_that_are_alike_stay_as_they_are(strategy: Neighbours) -> None:
 
 
 @every_strategy
-def test_a_rank_alone_trains_as_if_there_were_no_strategy(strategy: Neighbours) -> None:
+def test_a_rank_alone_trains_as_if_there_were_no_strategy(strategy: Decentralized) -> None:
     (alone,) = replicas(1)
     between = Rehearsal(strategy, [alone])
     expected = {name: p.detach().clone() for name, p in alone.parameters.items()}
@@ -94,7 +94,7 @@ def test_a_rank_alone_trains_as_if_there_were_no_strategy(strategy: Neighbours) 
 
 @every_strategy
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
-def test_other_types_are_mixed_too(strategy: Neighbours, dtype: torch.dtype) -> None:
+def test_other_types_are_mixed_too(strategy: Decentralized, dtype: torch.dtype) -> None:
     between = begun(strategy, replicas(3, dtype))
     apart = between.consensus().distance
     mixed(between, 10)
@@ -105,7 +105,7 @@ def test_other_types_are_mixed_too(strategy: Neighbours, dtype: torch.dtype) -> 
 
 
 @every_strategy
-def test_a_replica_that_is_not_finite_ends_the_run_by_name(strategy: Neighbours) -> None:
+def test_a_replica_that_is_not_finite_ends_the_run_by_name(strategy: Decentralized) -> None:
     ranks = replicas(3)
     between = begun(strategy, ranks)
     ranks[1].parameters["3.weight"].data[2, 3] = math.nan
@@ -114,7 +114,7 @@ def test_a_replica_that_is_not_finite_ends_the_run_by_name(strategy: Neighbours)
 
 
 @every_strategy
-def test_a_checkpoint_goes_on_to_the_bit(strategy: Neighbours) -> None:
+def test_a_checkpoint_goes_on_to_the_bit(strategy: Decentralized) -> None:
     first = begun(strategy, replicas(3))
     mixed(first, 3)
     first.land()
@@ -137,7 +137,7 @@ def test_a_checkpoint_goes_on_to_the_bit(strategy: Neighbours) -> None:
 
 
 @every_strategy
-def test_what_is_left_of_the_ranks_goes_on(strategy: Neighbours) -> None:
+def test_what_is_left_of_the_ranks_goes_on(strategy: Decentralized) -> None:
     size = 4
     between = begun(strategy, replicas(size))
     mixed(between, 3)
@@ -155,7 +155,7 @@ def test_what_is_left_of_the_ranks_goes_on(strategy: Neighbours) -> None:
 
 
 @every_strategy
-def test_all_that_is_said_is_about_a_layer(strategy: Neighbours) -> None:
+def test_all_that_is_said_is_about_a_layer(strategy: Decentralized) -> None:
     between = begun(strategy, replicas(3))
     mixed(between, 2)
     layers, meter = between.layers(), between.meters[0]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from thinwire import Independent, Leader, Nested, Rehearsal
+from thinwire import Hierarchical, Independent, LeaderSGD, Rehearsal
 from thinwire.core.states import plain, restored
 from thinwire.strategies.hierarchical import INSIDE
 from thinwire.strategies.local_sgd import WARM_UP
@@ -41,7 +41,9 @@ def tensors(between: Rehearsal) -> list[dict[str, Tensor]]:
 def test_replicas_that_are_alike_stay_as_they_are(strategy: Independent) -> None:
     between = Rehearsal(strategy, replicas(RANKS, alike=True))
     before = tensors(between)[0]
-    coarse = 0.02 if isinstance(strategy, Leader) and not strategy.codec.linear else 1e-5  # a leader as it was decoded
+    coarse = (
+        0.02 if isinstance(strategy, LeaderSGD) and not strategy.codec.linear else 1e-5
+    )  # a leader as it was decoded
     for _ in range(9):
         for replica in between.replicas:
             for p in replica.parameters.values():
@@ -104,12 +106,12 @@ def test_all_that_is_said_is_about_a_layer(strategy: Independent) -> None:
     between.land()
     found = [between.layers(rank) for rank in range(RANKS)]
     for layers, meter in zip(found, between.meters, strict=True):
-        aside = sum(meter.said.get(about, 0) for about in (INSIDE, WARM_UP, ""))
+        aside = sum(meter.payload_by_unit.get(about, 0) for about in (INSIDE, WARM_UP, ""))
         assert sum(layer.payload_bytes for layer in layers.values()) == meter.payload_bytes - aside
     names = {name for layers in found for layer in layers.values() for name in layer.names}
-    alone = isinstance(strategy, Nested) and len(between.groups) == 1  # there is nobody else to speak with
+    alone = isinstance(strategy, Hierarchical) and len(between.groups) == 1  # there is nobody else to speak with
     assert names == (set() if alone else set(between.replicas[0].parameters))
-    if not isinstance(strategy, Nested):
+    if not isinstance(strategy, Hierarchical):
         assert all({name for layer in layers.values() for name in layer.names} == names for layers in found)
 
 
@@ -119,5 +121,5 @@ def test_nothing_is_said_around_updates_that_are_said_to_be_silent(strategy: Ind
     for step in range(1, 14):
         before = [meter.rounds for meter in between.meters]
         stepped(between, range(step, step + 1))
-        if not strategy.speaks(step):
+        if not strategy.will_communicate(step):
             assert [meter.rounds for meter in between.meters] == before, step

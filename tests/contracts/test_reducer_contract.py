@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from thinwire import Feedback, Reducer
-from thinwire.core.lazy import dense, norm
+from thinwire import ErrorFeedback, Reducer
+from thinwire.core.lazy import materialize, norm
 from thinwire.core.states import plain, restored
 
 from ..helpers import Held, by_rank, same_bits, same_states, started, step
@@ -160,9 +160,9 @@ def test_the_global_generator_is_left_alone(reducer: Reducer) -> None:
 
 @every_size
 @pytest.mark.parametrize("reducer", FEEDBACK, ids=repr)
-def test_feedback_loses_nothing_what_is_not_said_is_remembered(reducer: Feedback, ranks: int) -> None:
+def test_feedback_loses_nothing_what_is_not_said_is_remembered(reducer: ErrorFeedback, ranks: int) -> None:
     suited, states = started(reducer, torch.zeros(MATRIX), ranks)
-    assert isinstance(suited, Feedback)
+    assert isinstance(suited, ErrorFeedback)
     given = torch.zeros(ranks, *MATRIX, dtype=torch.float64)
     said = torch.zeros_like(given)
     for i in range(12):
@@ -171,7 +171,7 @@ def test_feedback_loses_nothing_what_is_not_said_is_remembered(reducer: Feedback
         given += torch.stack(xs)
         said += torch.stack([reply.sent for reply in held.replies])
         states = held.states
-    unsaid = torch.stack([dense(suited.unsaid(state)) for state in states]).double()
+    unsaid = torch.stack([materialize(suited.residual(state)) for state in states]).double()
     torch.testing.assert_close(said + unsaid, given, rtol=0, atol=1e-4)
     if "RandomK" in repr(reducer) or "TopK" in repr(reducer):
         assert unsaid.abs().max() > 0.1, "nothing was left unsaid: this test would pass without feedback"
@@ -182,7 +182,7 @@ def test_what_is_left_unsaid_can_be_asked_for_at_any_time(reducer: Reducer) -> N
     suited, states = started(reducer, torch.zeros(MATRIX), 2)
     for i in range(4):
         for state in states:
-            before, unsaid = plain(state), suited.unsaid(state)
+            before, unsaid = plain(state), suited.residual(state)
             if unsaid is not None:
                 assert math.isfinite(norm(unsaid))
                 assert i or norm(unsaid) == 0, "nothing was given yet"

@@ -1,42 +1,42 @@
 import pytest
 import torch
 
-from thinwire.core.lazy import WeightedSum, copy_, dense, is_finite, left_after, norm, pieces
-from thinwire.kernels.low_rank_product import Product
-from thinwire.kernels.sparse_tensor import Sparse
+from thinwire.core.lazy import WeightedSum, copy_, is_finite, left_after, materialize, norm, pieces
+from thinwire.kernels.low_rank_product import LowRankProduct
+from thinwire.kernels.sparse_tensor import SparseTensor
 
 from ..helpers import random, same_bits
 
 
-def lazy() -> Product:
-    return Product(random(2, 6, seed=1), random(2, 10, seed=2), torch.empty(6, 10))
+def lazy() -> LowRankProduct:
+    return LowRankProduct(random(2, 6, seed=1), random(2, 10, seed=2), torch.empty(6, 10))
 
 
 @pytest.mark.parametrize("written", [True, False])
 def test_what_is_written_out_and_what_is_not_are_used_alike(written: bool) -> None:
     what = lazy().dense() if written else lazy()
     expected = lazy().dense()
-    assert same_bits(dense(what), expected)
+    assert same_bits(materialize(what), expected)
     target = torch.zeros(6, 10)
     copy_(target, what)
     assert same_bits(target, expected)
     total = random(6, 10, seed=3)
     left = left_after(total.clone(), what)
-    assert same_bits(dense(left), total - expected)
+    assert same_bits(materialize(left), total - expected)
 
 
 def test_what_is_cut_into_pieces_is_the_same_as_one() -> None:
     sizes, where = [3, 0, 16, 5], torch.tensor([0, 2, 3, 17, 18, 19, 23])
-    sparse = Sparse(random(7), where, torch.empty(4, 6))
-    for what in (sparse, sparse.dense(), Product(random(2, 4, seed=1), random(2, 6, seed=2), torch.empty(4, 6))):
+    sparse = SparseTensor(random(7), where, torch.empty(4, 6))
+    for what in (sparse, sparse.dense(), LowRankProduct(random(2, 4, seed=1), random(2, 6, seed=2), torch.empty(4, 6))):
         cut = pieces(what, sizes)
         assert [piece.shape.numel() for piece in cut] == sizes
-        assert same_bits(torch.cat([dense(piece) for piece in cut]), dense(what).flatten())
+        assert same_bits(torch.cat([materialize(piece) for piece in cut]), materialize(what).flatten())
 
 
 def test_a_tensor_is_itself() -> None:
     x = random(3)
-    assert dense(x) is x
+    assert materialize(x) is x
 
 
 def test_a_tensor_is_copied_into_any_shape_of_as_many_elements() -> None:
@@ -55,7 +55,7 @@ def test_nothing_is_left_of_what_was_sent_as_it_is() -> None:
     # A transport may give a message's own memory back: subtracting it from itself would clear what was sent.
     total = random(6)
     before = total.clone()
-    assert not dense(left_after(total, total.view(6))).any()
+    assert not materialize(left_after(total, total.view(6))).any()
     assert same_bits(total, before)
 
 
@@ -70,8 +70,8 @@ def test_a_norm_is_not_off_where_a_sum_of_32_bits_would_be() -> None:
     assert norm(many) == pytest.approx(0.1 * 2**12.5, rel=1e-6)
 
 
-def sparse(seed: int) -> Sparse:
-    return Sparse(random(3, seed=seed), torch.tensor([1, 7, 40 + seed]), torch.empty(6, 10))
+def sparse(seed: int) -> SparseTensor:
+    return SparseTensor(random(3, seed=seed), torch.tensor([1, 7, 40 + seed]), torch.empty(6, 10))
 
 
 def test_a_sum_of_sparse_tensors_is_written_where_it_belongs_by_one_or_by_many() -> None:
@@ -89,10 +89,10 @@ def test_a_sum_of_sparse_tensors_is_written_where_it_belongs_by_one_or_by_many()
 def test_whether_a_sum_is_finite_is_known_from_its_terms() -> None:
     most = torch.finfo(torch.float32).max
     place, like = torch.tensor([3]), torch.empty(5)
-    large = Sparse(torch.tensor([0.9 * most]), place, like)
+    large = SparseTensor(torch.tensor([0.9 * most]), place, like)
     assert is_finite(WeightedSum([large, large], [0.5, 0.5]))
     assert not is_finite(WeightedSum([large, large], [1.0, 1.0])), "together they are too large"
-    elsewhere = Sparse(torch.tensor([0.9 * most]), torch.tensor([4]), like)
+    elsewhere = SparseTensor(torch.tensor([0.9 * most]), torch.tensor([4]), like)
     assert is_finite(WeightedSum([large, elsewhere], [1.0, 1.0])), "as large, but not in the same place"
     for wrong in (torch.nan, torch.inf):
-        assert not is_finite(WeightedSum([large, Sparse(torch.tensor([wrong]), place, like)], [0.5, 0.5]))
+        assert not is_finite(WeightedSum([large, SparseTensor(torch.tensor([wrong]), place, like)], [0.5, 0.5]))

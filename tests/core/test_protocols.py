@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from thinwire import Codec, Identity, Message, Quantize, Reply, TopK, together, world
+from thinwire import Codec, Identity, Message, Quantize, Reply, TopK, all_ranks, lockstep
 from thinwire.core import Reducer, Strategy
 from thinwire.core.described import Described
 from thinwire.core.lazy import outline
-from thinwire.core.outcome import Outcome
+from thinwire.core.outcome import StepResult
 
 from ..helpers import parameter, random
 
@@ -38,27 +38,27 @@ def hold(talk: Any) -> tuple[Any, list[list[float]]]:
 
 
 def test_a_round_says_everything_at_once() -> None:
-    outcome, said = hold(together((world(1), talker(name, 3)) for name in (1, 2, 4)))
+    outcome, said = hold(lockstep((all_ranks(1), talker(name, 3)) for name in (1, 2, 4)))
     assert said == [[1, 2, 4]] * 3
     assert outcome == [(1, [11, 12, 13]), (2, [21, 22, 23]), (4, [41, 42, 43])]
 
 
 def test_conversations_of_different_lengths_each_get_their_own_replies() -> None:
-    outcome, said = hold(together((world(1), talker(name, name)) for name in (2, 0, 3, 1)))
+    outcome, said = hold(lockstep((all_ranks(1), talker(name, name)) for name in (2, 0, 3, 1)))
     assert said == [[2, 3, 1], [2, 3], [3]]
     assert outcome == [(2, [21, 22]), (0, []), (3, [31, 32, 33]), (1, [11])]
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_nothing_to_say_takes_no_round(count: int) -> None:
-    outcome, said = hold(together([(world(1), talker(name, 0)) for name in range(count)]))
+    outcome, said = hold(lockstep([(all_ranks(1), talker(name, 0)) for name in range(count)]))
     assert said == []
     assert outcome == [(name, []) for name in range(count)]
 
 
 def test_every_message_goes_to_the_peers_it_was_given() -> None:
-    talk = together([(world(1), talker(1, 1)), (world(2), talker(2, 1))])
-    assert [envelope.peers for envelope in talk.send(None)] == [world(1), world(2)]
+    talk = lockstep([(all_ranks(1), talker(1, 1)), (all_ranks(2), talker(2, 1))])
+    assert [envelope.peers for envelope in talk.send(None)] == [all_ranks(1), all_ranks(2)]
 
 
 def test_an_error_in_one_conversation_is_heard_outside() -> None:
@@ -67,11 +67,11 @@ def test_an_error_in_one_conversation_is_heard_outside() -> None:
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        hold(together([(world(1), talker(1, 3)), (world(1), failing())]))
+        hold(lockstep([(all_ranks(1), talker(1, 3)), (all_ranks(1), failing())]))
 
 
 def test_a_round_with_too_few_replies_is_not_taken() -> None:
-    talk = together([(world(1), talker(1, 1)), (world(1), talker(2, 1))])
+    talk = lockstep([(all_ranks(1), talker(1, 1)), (all_ranks(1), talker(2, 1))])
     talk.send(None)
     with pytest.raises(ValueError, match="zip"):
         talk.send([Reply(torch.ones(1), torch.ones(1))])
@@ -128,7 +128,7 @@ class Silent(Strategy):
 
 def test_a_strategy_says_nothing_unless_it_chooses_to() -> None:
     for talk in (Silent().before_update(None, "state"), Silent().after_update(None, "state")):  # type: ignore[arg-type]
-        assert hold(talk) == (Outcome("state"), [])
+        assert hold(talk) == (StepResult("state"), [])
 
 
 class Plain(Reducer):
@@ -141,5 +141,5 @@ class Plain(Reducer):
 
 def test_a_reducer_suits_every_parameter_unless_it_chooses() -> None:
     reducer = Plain()
-    assert reducer.suited(parameter(random(3))) is reducer
-    assert not reducer.shaped
+    assert reducer.specialize(parameter(random(3))) is reducer
+    assert not reducer.needs_shape

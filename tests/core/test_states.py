@@ -4,9 +4,9 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from thinwire.core.lazy import Rest
+from thinwire.core.lazy import DeferredDifference
 from thinwire.core.states import Spare, plain, restored
-from thinwire.kernels.low_rank_product import Product
+from thinwire.kernels.low_rank_product import LowRankProduct
 
 from ..helpers import random, same_bits
 
@@ -126,13 +126,13 @@ def test_a_list_is_taken_for_a_tuple() -> None:
 
 
 def test_what_is_still_to_be_taken_away_is_in_a_checkpoint_and_not_in_the_state() -> None:
-    total, sent = random(6, 10), Product(random(2, 6, seed=1), random(2, 10, seed=2), random(6, 10))
-    rest = Rest(total, sent)
+    total, sent = random(6, 10), LowRankProduct(random(2, 6, seed=1), random(2, 10, seed=2), random(6, 10))
+    rest = DeferredDifference(total, sent)
     saved = plain((rest, 1))
     assert same_bits(saved, (random(6, 10) - sent.dense(), 1))
     assert same_bits(total, random(6, 10))
     assert rest.sent is sent
-    back, _ = restored((Rest(torch.zeros(6, 10)), 0), saved)
+    back, _ = restored((DeferredDifference(torch.zeros(6, 10)), 0), saved)
     assert same_bits(back.dense(), rest.dense())
     with pytest.raises(ValueError, match="was expected"):
         restored(rest, torch.zeros(3))

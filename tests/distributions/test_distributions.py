@@ -7,7 +7,7 @@ from thinwire.distributions import (
     LEAST_SHAPE,
     MOST_SHAPE,
     SMALLEST,
-    Law,
+    GeneralizedNormal,
     fit_by_likelihood,
     fit_by_moments,
     grid_error,
@@ -47,7 +47,7 @@ def floats(exponent_bits, mantissa_bits, bias):
 
 @every_shape
 def test_the_density_is_the_slope_of_the_share_below_and_adds_up_to_one(shape):
-    law = Law(shape, 0.3, 1.0)
+    law = GeneralizedNormal(shape, 0.3, 1.0)
     # Magnitudes at equal distances of their logarithms, as the smallest shapes have mass at both extremes.
     sizes = torch.linspace(-60, math.log(1000) / shape, 400_001, dtype=torch.float64).exp() * law.scale
     mass = torch.trapezoid(law.density(law.location + sizes) * sizes, sizes.log())
@@ -60,7 +60,7 @@ def test_the_density_is_the_slope_of_the_share_below_and_adds_up_to_one(shape):
 
 @every_shape
 def test_quantiles_and_shares_are_inverse_to_each_other_far_into_the_tails(shape):
-    law = Law(shape, 2.5)
+    law = GeneralizedNormal(shape, 2.5)
     far = 10.0 ** -torch.arange(1, 300, dtype=torch.float64)
     near = 0.5 + 10.0 ** -torch.arange(1, 15, dtype=torch.float64)
     shares = torch.cat([far, near, torch.linspace(0, 1, 999, dtype=torch.float64)[1:-1]])
@@ -75,8 +75,8 @@ def test_quantiles_and_shares_are_inverse_to_each_other_far_into_the_tails(shape
 def test_shapes_of_2_and_1_are_the_normal_law_and_laplaces():
     x = torch.linspace(-12, 14, 301, dtype=torch.float64)
     for law, known in (
-        (Law(2, math.sqrt(2) * 0.7, 0.4), torch.distributions.Normal(double(0.4), double(0.7))),
-        (Law(1, 0.7, 0.4), torch.distributions.Laplace(double(0.4), double(0.7))),
+        (GeneralizedNormal(2, math.sqrt(2) * 0.7, 0.4), torch.distributions.Normal(double(0.4), double(0.7))),
+        (GeneralizedNormal(1, 0.7, 0.4), torch.distributions.Laplace(double(0.4), double(0.7))),
     ):
         torch.testing.assert_close(law.density(x), known.log_prob(x).exp())
         torch.testing.assert_close(law.below(x), known.cdf(x), rtol=1e-9, atol=1e-16)
@@ -87,17 +87,17 @@ def test_shapes_of_2_and_1_are_the_normal_law_and_laplaces():
 
 def test_the_share_above_is_accurate_where_one_less_the_share_below_is_not():
     # erfc(10) / 2 and exp(-60) / 2
-    assert Law(2, 1.0).above(10.0).item() == pytest.approx(2.0884875837625448e-45 / 2, rel=1e-12)
-    assert Law(1, 1.0).above(60.0).item() == pytest.approx(math.exp(-60) / 2, rel=1e-12)
-    assert Law(1, 1.0).below(-60.0).item() == pytest.approx(math.exp(-60) / 2, rel=1e-12)
+    assert GeneralizedNormal(2, 1.0).above(10.0).item() == pytest.approx(2.0884875837625448e-45 / 2, rel=1e-12)
+    assert GeneralizedNormal(1, 1.0).above(60.0).item() == pytest.approx(math.exp(-60) / 2, rel=1e-12)
+    assert GeneralizedNormal(1, 1.0).below(-60.0).item() == pytest.approx(math.exp(-60) / 2, rel=1e-12)
 
 
 @pytest.mark.parametrize("law", [(0.05, 1.0), (21, 1.0), (math.nan, 1.0), (1, 0.0), (1, math.inf), (1, 1.0, math.nan)])
 def test_what_is_no_law_is_refused(law):
     with pytest.raises(ValueError, match="a law"):
-        Law(*law)
+        GeneralizedNormal(*law)
     with pytest.raises(ValueError, match="a share is between 0 and 1"):
-        Law(1, 1.0).quantile(1.5)
+        GeneralizedNormal(1, 1.0).quantile(1.5)
 
 
 @pytest.mark.parametrize("shape", [0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0])
@@ -105,7 +105,7 @@ def test_fits_find_what_entries_were_drawn_from(shape):
     entries = drawn(shape, 300_000, scale=1e-3).float()
     likely, moments = fit_by_likelihood(entries), fit_by_moments(entries)
     assert likely.shape == pytest.approx(shape, rel=0.012)
-    assert likely.variance == pytest.approx(Law(shape, 1e-3).variance, rel=0.04 if shape < 0.5 else 0.012)
+    assert likely.variance == pytest.approx(GeneralizedNormal(shape, 1e-3).variance, rel=0.04 if shape < 0.5 else 0.012)
     assert moments.shape == pytest.approx(shape, rel=0.03)
     assert moments.variance == pytest.approx(entries.double().square().mean().item(), rel=1e-6)
     assert likely.location == moments.location == 0
@@ -165,8 +165,8 @@ def test_entries_of_any_float_type_and_layout_are_taken(fit, dtype):
 
 @every_fit
 def test_entries_that_are_all_alike_have_a_law(fit):
-    assert fit(torch.zeros(10)) == Law(1.0, SMALLEST)
-    assert fit(torch.tensor(0.0)) == Law(1.0, SMALLEST)
+    assert fit(torch.zeros(10)) == GeneralizedNormal(1.0, SMALLEST)
+    assert fit(torch.tensor(0.0)) == GeneralizedNormal(1.0, SMALLEST)
     law = fit(torch.full((10,), -0.25))
     assert law.shape == pytest.approx(MOST_SHAPE)
     assert law.variance == pytest.approx(0.25**2, rel=0.6)
@@ -174,7 +174,7 @@ def test_entries_that_are_all_alike_have_a_law(fit):
     rare[7] = 1.0
     assert fit(rare).shape == pytest.approx(LEAST_SHAPE)
     assert fit(torch.full((10,), 1e-42)).scale == SMALLEST
-    assert fit_by_likelihood(torch.zeros(3), shape=2) == Law(2, SMALLEST)
+    assert fit_by_likelihood(torch.zeros(3), shape=2) == GeneralizedNormal(2, SMALLEST)
 
 
 def test_zeros_among_entries_count_as_the_smallest_of_them():
@@ -213,13 +213,15 @@ def test_distances_tell_a_law_that_fits_from_one_that_does_not(distance):
     entries = drawn(0.7, 200_000, scale=1e-3).float()
     own, normal = fit_by_likelihood(entries), fit_by_likelihood(entries, shape=2)
     assert distance(entries, own) < 0.3 * distance(entries, normal)
-    assert distance(1000 * entries, Law(own.shape, 1000 * own.scale)) == pytest.approx(distance(entries, own), rel=1e-4)
+    assert distance(1000 * entries, GeneralizedNormal(own.shape, 1000 * own.scale)) == pytest.approx(
+        distance(entries, own), rel=1e-4
+    )
     with pytest.raises(ValueError, match="entries"):
         distance(torch.tensor([1.0, math.nan, 3.0]), own)
 
 
 def test_wasserstein_is_exact_for_entries_that_are_quantiles():
-    law = Law(0.7, 2.0, 1.0)
+    law = GeneralizedNormal(0.7, 2.0, 1.0)
     entries = law.quantile(torch.linspace(0, 1, 3000, dtype=torch.float64)[1:-1].float())
     entries = torch.cat([double(-100.0), entries, double(100.0)])  # the ends are dropped
     assert wasserstein(entries, law) < 1e-3
@@ -230,7 +232,7 @@ def test_wasserstein_is_exact_for_entries_that_are_quantiles():
 
 
 def test_kolmogorov_is_the_largest_step_between_the_two():
-    law = Law(1, 1.0)
+    law = GeneralizedNormal(1, 1.0)
     assert kolmogorov(torch.zeros(4), law) == pytest.approx(0.5)
     assert kolmogorov(law.quantile(double(0.1, 0.5, 0.9)), law) == pytest.approx(1 / 3 - 0.1, abs=1e-6)
     entries = drawn(1.0, 400_000)
@@ -262,7 +264,7 @@ def test_few_values_serve_small_shapes_too():
 def test_the_error_of_a_grid_is_what_rounding_loses():
     entries, scale = drawn(0.7, 1_000_000), 0.4
     nearest = FP4.double()[torch.bucketize(entries * scale, (FP4[1:] + FP4[:-1]).double() / 2)] / scale
-    lost = (nearest - entries).square().mean().item() / Law(0.7, 1.0).variance
+    lost = (nearest - entries).square().mean().item() / GeneralizedNormal(0.7, 1.0).variance
     assert grid_error(FP4, 0.7, scale) == pytest.approx(lost, rel=0.02)
 
 

@@ -1,4 +1,4 @@
-"""Symbols as the quantisers leave them, of entries that follow a generalised normal law."""
+"""Symbols as the quantizers leave them, of entries that follow a generalized normal law."""
 
 import numpy as np
 import torch

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from thinwire import (
     AdaptiveRandom,
-    BinMarks,
+    BinnedSign,
     Cast,
     Chain,
     Codec,
@@ -27,7 +27,6 @@ from thinwire import (
     Histogram,
     Huffman,
     Identity,
-    Marks,
     MiniFloat,
     NaturalCompression,
     Nonzero,
@@ -37,6 +36,7 @@ from thinwire import (
     Round,
     Shrink,
     Sign,
+    SparseSign,
     Ternary,
     TopK,
 )
@@ -70,9 +70,9 @@ CODECS: tuple[Codec, ...] = (
     Round(),
     Round(1.5),
     Shrink(Chain(TopK(0.25), ExponentialDither())),
-    Marks(),
-    BinMarks(7),
-    BinMarks(100),
+    SparseSign(),
+    BinnedSign(7),
+    BinnedSign(100),
     MiniFloat(),
     MiniFloat("fp8-143"),
     MiniFloat("fp4-121", scaled=True),

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from thinwire.kernels import bins
-from thinwire.kernels.sparse_tensor import Sparse
+from thinwire.kernels.sparse_tensor import SparseTensor
 
 from ..helpers import random, same_bits
 from .kernel_inputs import KINDS, LARGE, SIZES, vector
@@ -19,7 +19,7 @@ def select(request, monkeypatch):
         out = torch.empty(total.shape)
         said = bins.add_and_select(gradient, (total - gradient).contiguous(), out, bin_size, factor)
         assert torch.equal(out, total) or not total.isfinite().all()
-        return said.dense() if isinstance(said, Sparse) else said
+        return said.dense() if isinstance(said, SparseTensor) else said
 
     return selected
 
@@ -85,7 +85,7 @@ def check_twins(gradient, rest, bin_size, factor):
     said = bins.add_and_select(gradient, rest, outs[0], bin_size, factor)
     twin = on_one_thread(lambda: bins._plain(gradient, rest, outs[1], bin_size, factor))
     assert same_bits(*outs)
-    if isinstance(twin, Sparse):
+    if isinstance(twin, SparseTensor):
         assert torch.equal(said.where, twin.where)
         assert same_bits(said.values, twin.values)
     else:

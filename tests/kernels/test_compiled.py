@@ -15,7 +15,7 @@ import warnings
 import torch
 import thinwire
 
-reducer = thinwire.Feedback(thinwire.PowerSGD(2))
+reducer = thinwire.ErrorFeedback(thinwire.PowerSGD(2))
 x = torch.arange(240.0).sin().view(12, 20)
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")

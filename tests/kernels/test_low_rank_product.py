@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from thinwire.kernels import low_rank_product as kernels
-from thinwire.kernels.low_rank_product import FEW, Product, dots, renewed, sums
+from thinwire.kernels.low_rank_product import FEW, LowRankProduct, dots, renewed, sums
 
 from ..helpers import random, same_bits
 
@@ -40,7 +40,7 @@ def plain(rank: int, shape: tuple[int, ...] = (6, 10)) -> torch.Tensor:
 def test_a_product_is_the_sum_of_its_columns_times_its_rows(
     shape: tuple[int, ...], dtype: torch.dtype, rank: int
 ) -> None:
-    product = Product(*factors(rank), torch.empty(shape, dtype=dtype))
+    product = LowRankProduct(*factors(rank), torch.empty(shape, dtype=dtype))
     written = product.dense()
     assert (written.shape, written.dtype) == (torch.Size(shape), dtype)
     tolerance = 20 * torch.finfo(torch.float32 if dtype == torch.float64 else dtype).eps
@@ -52,7 +52,7 @@ def test_a_product_is_the_sum_of_its_columns_times_its_rows(
 def test_it_is_written_where_it_belongs(rank: int, layout: torch.memory_format) -> None:
     shape = (6, 5, 2, 1)
     for dtype in (torch.float32, torch.bfloat16):
-        product = Product(*factors(rank), torch.empty(shape, dtype=dtype))
+        product = LowRankProduct(*factors(rank), torch.empty(shape, dtype=dtype))
         tolerance = 20 * torch.finfo(dtype).eps
         target = random(*shape, seed=3, dtype=dtype).to(memory_format=layout)
         place = target.data_ptr()
@@ -71,7 +71,7 @@ def test_taking_it_away_in_passing_gives_the_bits_of_one_step_after_the_other(
     working = torch.promote_types(dtype, torch.float32)
     left, right = (factor.to(working) for factor in factors(rank))
     x, total = random(6, 5, 2, seed=3, dtype=dtype), random(6, 5, 2, seed=4, dtype=working)
-    product, out = Product(left, right, total), torch.empty_like(total)
+    product, out = LowRankProduct(left, right, total), torch.empty_like(total)
     product.add_rest(x, decay, total, out)
     assert same_bits(out, (total - product.dense()) * decay + x)
     assert same_bits(total, random(6, 5, 2, seed=4, dtype=working))
@@ -80,7 +80,7 @@ def test_taking_it_away_in_passing_gives_the_bits_of_one_step_after_the_other(
 @every_rank
 def test_the_factors_are_left_as_they_were(rank: int) -> None:
     left, right = factors(rank)
-    product = Product(left, right, torch.empty(6, 10))
+    product = LowRankProduct(left, right, torch.empty(6, 10))
     product.add_rest(product.dense(), 0.5, random(6, 10), torch.empty(6, 10))
     assert torch.equal(left, factors(rank)[0])
     assert torch.equal(right, factors(rank)[1])
@@ -92,7 +92,7 @@ def test_compiled_loops_write_what_their_plain_twins_write(height: int, rank: in
     # To the bit: every rank writes the product by itself, and not all of them may have numba.
     left, right = random(rank, height, seed=1), random(rank, 37, seed=2)
     x, total = random(height, 37, seed=3), random(height, 37, seed=4)
-    product = Product(left, right, total)
+    product = LowRankProduct(left, right, total)
 
     def written() -> tuple[torch.Tensor, torch.Tensor]:
         rest = torch.empty_like(total)
@@ -141,7 +141,7 @@ def test_what_is_not_finite_in_a_matrix_is_not_in_its_products(rank: int, value:
 def test_nan_in_a_factor_is_nan_in_the_product(rank: int) -> None:
     left, right = factors(rank)
     right[0, 3] = torch.nan
-    assert Product(left, right, torch.empty(6, 10)).dense()[:, 3].isnan().all()
+    assert LowRankProduct(left, right, torch.empty(6, 10)).dense()[:, 3].isnan().all()
 
 
 @with_and_without_loops

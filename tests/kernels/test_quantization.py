@@ -12,10 +12,10 @@ from torch import Tensor
 
 from thinwire import PayloadError, Quantize, Sign, Ternary
 from thinwire.core.lazy import Lazy
-from thinwire.kernels import quantization as quantise
+from thinwire.kernels import quantization as quantize
 from thinwire.kernels.bits import packed_bytes
-from thinwire.kernels.quantization import noise, quantised
-from thinwire.kernels.quantized_tensor import Coded, Meaning
+from thinwire.kernels.quantization import noise, quantized
+from thinwire.kernels.quantized_tensor import Meaning, QuantizedTensor
 from thinwire.kernels.sign_bits import signs, thirds
 from thinwire.wire import payload
 
@@ -44,14 +44,14 @@ def vector(kind: str, size: int) -> Tensor:
 @every_width
 @every_kind
 def test_loops_and_twins_quantise_alike(kind: str, bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quantise, "LARGE", 2**12)
+    monkeypatch.setattr(quantize, "LARGE", 2**12)
     for size, block, key in product(SMALLER_SIZES, BLOCKS, KEYS):
         x = vector(kind, size)
         before = x.clone()
-        told = plainly(lambda: quantised(x, bits, block, key))  # noqa: B023
+        told = plainly(lambda: quantized(x, bits, block, key))  # noqa: B023
         for threads in THREADS:
             with on_threads(threads):
-                assert same_bits(quantised(x, bits, block, key), told), (size, block, key, threads)
+                assert same_bits(quantized(x, bits, block, key), told), (size, block, key, threads)
         assert same_bits(x, before)
 
 
@@ -76,7 +76,7 @@ def test_any_numbers_are_told_alike(numbers: object, bits: int, block: int, key:
     x = torch.from_numpy(numbers)  # type: ignore[arg-type]
 
     def told() -> tuple[object, ...]:
-        return quantised(x, bits, block, key), signs(x), thirds(x, threshold)
+        return quantized(x, bits, block, key), signs(x), thirds(x, threshold)
 
     with on_threads(2):
         assert same_bits(told(), plainly(told))
@@ -87,8 +87,8 @@ def test_any_numbers_are_told_alike(numbers: object, bits: int, block: int, key:
 def test_what_is_nearest_is_what_torch_rounds_to(size: int, kind: str) -> None:
     x = vector(kind, size)
     for bits in (2, 4, 8):
-        packed, scale = quantised(x, bits, 16, None)
-        decoded = Coded(packed, scale, Meaning(bits, 1, 1 - 2 ** (bits - 1), 16), x.to("meta")).dense()
+        packed, scale = quantized(x, bits, 16, None)
+        decoded = QuantizedTensor(packed, scale, Meaning(bits, 1, 1 - 2 ** (bits - 1), 16), x.to("meta")).dense()
         steps = scale.repeat_interleave(16)[:size]
         expected = (x / steps).round() * steps
         finite = steps.isfinite()
@@ -136,7 +136,7 @@ CODED_SIZES = (0, 1, 7, 1001, 20_011)  # of which torch itself makes one stretch
 def heard(codec: Codecs, size: int, dtype: torch.dtype) -> Lazy:
     x = random(size, dtype=dtype)
     lazy = payload.decode_lazy(payload.encode(x, codec, 3), codec, 3, x)
-    assert isinstance(lazy, Coded)
+    assert isinstance(lazy, QuantizedTensor)
     return lazy
 
 
@@ -189,14 +189,14 @@ def test_what_is_not_finite_has_no_bound(codec: Codecs) -> None:
 def test_parts_that_cannot_be_codes_are_refused(size: int) -> None:
     meaning, like = Meaning(4, 1, -7, 16), torch.empty(size, device="meta")
     packed, scale = torch.zeros(packed_bytes(size, 4), dtype=torch.uint8), torch.ones(-(-size // 16))
-    assert torch.equal(Coded(packed, scale, meaning, like).dense(), torch.full((size,), -7.0))
+    assert torch.equal(QuantizedTensor(packed, scale, meaning, like).dense(), torch.full((size,), -7.0))
     longer = torch.zeros(packed.numel() + 1, dtype=torch.uint8)
     for wrong in (longer, packed.short(), packed.view(1, -1), longer[:-2] if size else longer):
         with pytest.raises(PayloadError, match="codes of 4 bits"):
-            Coded(wrong, scale, meaning, like)
+            QuantizedTensor(wrong, scale, meaning, like)
     for wrong in (torch.ones(scale.numel() + 1), scale.double(), scale.long(), scale[1:] if size else longer.float()):
         with pytest.raises(PayloadError, match="scales of"):
-            Coded(packed, wrong, meaning, like)
+            QuantizedTensor(packed, wrong, meaning, like)
 
 
 def test_a_message_is_laid_out_once() -> None:

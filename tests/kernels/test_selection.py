@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from thinwire.core.lazy import Rest
+from thinwire.core.lazy import DeferredDifference
 from thinwire.kernels import selection as top_k
-from thinwire.kernels.sparse_tensor import Sparse
+from thinwire.kernels.sparse_tensor import SparseTensor
 
 from ..helpers import random, same_bits
 from .kernel_inputs import KINDS, LARGE, SIZES, vector
@@ -45,7 +45,7 @@ def check_twins(x: torch.Tensor, ratio: float) -> None:
     assert torch.equal(top_k.largest(x, count).where, plain(x, count))
     for rest, decay in ((torch.zeros(size), 1.0), (random(size, seed=3), 0.9), (-x, 0.5)):
         out, total = torch.empty(size), torch.mul(rest, decay).add_(x)
-        found = top_k.largest_of_sum(x, Rest(rest), decay, out, count)
+        found = top_k.largest_of_sum(x, DeferredDifference(rest), decay, out, count)
         assert same_bits(out, total)
         assert torch.equal(found.where, plain(total, count))
         assert same_bits(found.values, total[found.where])
@@ -75,7 +75,10 @@ def test_what_is_written_past_the_cache_is_the_same(threads: int, kind: str, mon
 def test_what_is_not_finite_is_among_the_largest(size: int, value: float) -> None:
     x = random(size)
     x[size // 2] = -value
-    for found in (top_k.largest(x, 1), top_k.largest_of_sum(x, Rest(torch.zeros(size)), 1.0, torch.empty(size), 1)):
+    for found in (
+        top_k.largest(x, 1),
+        top_k.largest_of_sum(x, DeferredDifference(torch.zeros(size)), 1.0, torch.empty(size), 1),
+    ):
         assert found.where.tolist() == [size // 2]
 
 
@@ -107,4 +110,4 @@ def test_other_types_and_layouts_go_by_the_same_rule() -> None:
     turned = x.T.contiguous().T
     assert not turned.is_contiguous()
     assert torch.equal(top_k.largest(turned, 100).where, want.where)
-    assert isinstance(want, Sparse)
+    assert isinstance(want, SparseTensor)

@@ -41,10 +41,10 @@ def test_a_thread_that_is_held_up_leaves_its_stretches_to_the_others() -> None:
 
 
 def test_a_long_loop_runs_on_as_many_threads_as_torch_may_use(threads: int) -> None:
-    together = threading.Barrier(threads, timeout=30)  # which only as many threads as that get past
+    lockstep = threading.Barrier(threads, timeout=30)  # which only as many threads as that get past
     if (os.cpu_count() or 1) < threads - 1:
         pytest.skip("the pool has a thread for each core")
-    assert len(spread(lambda start, stop: together.wait(), threads * LEAST)) == threads
+    assert len(spread(lambda start, stop: lockstep.wait(), threads * LEAST)) == threads
 
 
 def test_an_error_in_any_stretch_is_raised(threads: int) -> None:

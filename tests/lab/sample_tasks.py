@@ -34,7 +34,7 @@ class Tiny(DigitsCNN):
         return nn.Sequential(nn.Flatten(), nn.Linear(64, 80), nn.ReLU(), nn.Linear(80, 10))
 
 
-class Draws(Tiny):
+class RandomState(Tiny):
     """A model that draws as it goes."""
 
     def model(self) -> nn.Module:
@@ -102,7 +102,7 @@ class DrawsLater(Tiny):
         return super().loss(model, inputs, targets)
 
 
-class Talks(Tiny):
+class Exchanges(Tiny):
     """Prints in between."""
 
     def adjust(self, model: nn.Module) -> None:

@@ -6,18 +6,18 @@ import thinwire
 from thinwire import (
     AdaComp,
     Average,
-    BinMarks,
+    BinnedSign,
     Chain,
     DataParallel,
     Entropy,
-    Marks,
     Parameter,
     Simulated,
+    SparseSign,
     TopK,
     parse,
     replica_of,
 )
-from thinwire.core.lazy import dense, outline
+from thinwire.core.lazy import materialize, outline
 from thinwire.wire import payload
 
 
@@ -29,15 +29,15 @@ def parameter(kind, *shape):
     ("kind", "bin_size"), [("conv", 50), ("dense", 500), ("recurrent", 500), ("embedding", 500), ("attention", 500)]
 )
 def test_bins_are_the_papers_by_kind_of_layer(kind, bin_size):
-    assert AdaComp().suited(parameter(kind, 100, 100)) == AdaComp(bin_size)
-    assert AdaComp(64).suited(parameter(kind, 100, 100)) == AdaComp(64)
+    assert AdaComp().specialize(parameter(kind, 100, 100)) == AdaComp(bin_size)
+    assert AdaComp(64).specialize(parameter(kind, 100, 100)) == AdaComp(64)
 
 
 def test_small_tensors_and_other_layers_are_sent_as_they_are():
-    assert AdaComp().suited(parameter("dense", 1999)) == Average()
-    assert AdaComp().suited(parameter("dense", 2000)) == AdaComp(500)
-    assert AdaComp().suited(parameter("norm", 10_000)) == Average()
-    assert AdaComp(50).suited(parameter("norm", 10_000)) == AdaComp(50)
+    assert AdaComp().specialize(parameter("dense", 1999)) == Average()
+    assert AdaComp().specialize(parameter("dense", 2000)) == AdaComp(500)
+    assert AdaComp().specialize(parameter("norm", 10_000)) == Average()
+    assert AdaComp(50).specialize(parameter("norm", 10_000)) == AdaComp(50)
 
 
 def test_each_layer_has_a_scale_of_its_own():
@@ -57,12 +57,12 @@ def test_what_is_left_unsaid_is_remembered_to_the_bit(form, coding):
         conversation = reducer.reduce(gradient, state)
         message = next(conversation)
         sent = payload.decode(payload.encode(message.tensor, message.codec, 0), message.codec, 0, gradient)
-        assert torch.equal(sent, dense(message.tensor)), "decoded as it was meant"
+        assert torch.equal(sent, materialize(message.tensor)), "decoded as it was meant"
         with pytest.raises(StopIteration) as end:
             conversation.send(thinwire.Reply(sent, sent))
         (_, state) = end.value.value
         residual = (residual + gradient) - sent
-        assert torch.equal(reducer.unsaid(state), residual)
+        assert torch.equal(reducer.residual(state), residual)
 
 
 def test_both_forms_say_the_same_and_the_compact_one_is_shorter():
@@ -75,13 +75,13 @@ def test_both_forms_say_the_same_and_the_compact_one_is_shorter():
         for i, form in enumerate(("compact", "paper")):
             conversation = AdaComp(500, form=form).reduce(gradient, states[i])
             message = next(conversation)
-            said.append(dense(message.tensor))
+            said.append(materialize(message.tensor))
             sizes[i] = payload.encode(message.tensor, message.codec, 0).numel()
             with pytest.raises(StopIteration) as end:
                 conversation.send(thinwire.Reply(said[-1], said[-1]))
             states[i] = end.value.value[1]
         assert torch.equal(*said)
-    assert (AdaComp(500).codec, AdaComp(500, form="paper").codec) == (Marks(), BinMarks(500))
+    assert (AdaComp(500).codec, AdaComp(500, form="paper").codec) == (SparseSign(), BinnedSign(500))
     compact, paper = (400_000 / size for size in sizes)
     # On normal gradients the paper's own arithmetic gives about 170 times, at 16 bits an element.
     assert 120 < paper < 220
@@ -90,7 +90,7 @@ def test_both_forms_say_the_same_and_the_compact_one_is_shorter():
 
 def test_what_is_said_can_be_squeezed_further():
     squeezed = AdaComp(500, form="paper", coding=Entropy())
-    assert squeezed.codec == Chain(BinMarks(500), Entropy())
+    assert squeezed.codec == Chain(BinnedSign(500), Entropy())
     assert parse(repr(squeezed)) == squeezed
     sizes = []
     for reducer in (AdaComp(500, form="paper"), squeezed):

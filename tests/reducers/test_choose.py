@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from thinwire import After, Average, Cast, Choose, Feedback, Parameter, PowerSGD, Quantize, Sign, TopK, When
+from thinwire import Average, Cast, Choose, ErrorFeedback, Parameter, PowerSGD, Quantize, Sign, TopK, WarmUp, When
 
 from ..helpers import parameter
 
@@ -42,22 +42,24 @@ def test_a_parameter_has_to_meet_every_condition(case: When, matches: bool) -> N
 
 def test_the_first_case_that_matches_counts() -> None:
     choose = Choose(When(Sign(), kinds=("norm",)), When(TopK(0.1), min_dim=2), When(Quantize(8)))
-    assert choose.suited(told()) == Average(TopK(0.1))
-    assert choose.suited(told(kind="norm")) == Average(Sign())
-    assert choose.suited(told(shape=(5,))) == Average(Quantize(8))
+    assert choose.specialize(told()) == Average(TopK(0.1))
+    assert choose.specialize(told(kind="norm")) == Average(Sign())
+    assert choose.specialize(told(shape=(5,))) == Average(Quantize(8))
 
 
 def test_what_nothing_matches_is_sent_as_it_is_or_otherwise() -> None:
-    assert Choose(When(Sign(), kinds=("norm",))).suited(told()) == Average()
-    assert Choose(When(Sign(), kinds=("norm",)), otherwise=Cast("float16")).suited(told()) == Average(Cast("float16"))
+    assert Choose(When(Sign(), kinds=("norm",))).specialize(told()) == Average()
+    assert Choose(When(Sign(), kinds=("norm",)), otherwise=Cast("float16")).specialize(told()) == Average(
+        Cast("float16")
+    )
 
 
 def test_what_was_chosen_is_suited_in_its_turn() -> None:
-    assert Choose(When(PowerSGD(1))).suited(told(shape=(5,))) == Average()
+    assert Choose(When(PowerSGD(1))).specialize(told(shape=(5,))) == Average()
     inner = Choose(When(Sign(), min_dim=2), otherwise=TopK(0.1))
-    assert Choose(When(inner, kinds=("conv",))).suited(told(shape=(5,))) == Average(TopK(0.1))
-    assert Choose(When(Feedback(inner))).suited(told()) == Feedback(Average(Sign()))
-    assert Choose(When(After(3, inner))).suited(told()) == After(3, Average(Sign()))
+    assert Choose(When(inner, kinds=("conv",))).specialize(told(shape=(5,))) == Average(TopK(0.1))
+    assert Choose(When(ErrorFeedback(inner))).specialize(told()) == ErrorFeedback(Average(Sign()))
+    assert Choose(When(WarmUp(3, inner))).specialize(told()) == WarmUp(3, Average(Sign()))
 
 
 def test_a_choice_does_not_speak_itself() -> None:

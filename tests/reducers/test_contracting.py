@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from thinwire import (
+    DGC,
     EF21,
-    After,
     Average,
     Chain,
     Codec,
@@ -16,12 +16,11 @@ from thinwire import (
     Difference,
     Dither,
     Entropy,
+    ErrorFeedback,
     ExponentialDither,
-    Feedback,
     Gossip,
-    Led,
-    LocalSteps,
-    Momentum,
+    LeaderTopK,
+    LocalSGD,
     NaturalCompression,
     PowerSGD,
     Quantize,
@@ -35,12 +34,13 @@ from thinwire import (
     Sign,
     Ternary,
     TopK,
+    WarmUp,
 )
-from thinwire.core.lazy import dense
+from thinwire.core.lazy import materialize
 
 from ..helpers import by_rank, random, started, step
 
-MEMORIES = (Feedback, Difference, EF21)
+MEMORIES = (ErrorFeedback, Difference, EF21)
 
 
 @pytest.mark.parametrize("kind", MEMORIES)
@@ -56,12 +56,12 @@ def test_what_is_unbiased_is_divided_by_what_it_grows_by(kind: type) -> None:
 
 def test_all_that_is_made_of_a_codec_is() -> None:
     dithered = Chain(TopK(0.1), ExponentialDither())
-    assert Feedback(dithered).said == Average(Shrink(dithered))
-    assert Feedback(Average(dithered)).said == Average(Shrink(dithered))
-    assert Feedback(Sharded(Dither(1), Sign())).said == Sharded(Shrink(Dither(1)), Sign())
-    assert Feedback(Server(Dither(1), Sign())).said == Server(Shrink(Dither(1)), Sign())
+    assert ErrorFeedback(dithered).said == Average(Shrink(dithered))
+    assert ErrorFeedback(Average(dithered)).said == Average(Shrink(dithered))
+    assert ErrorFeedback(Sharded(Dither(1), Sign())).said == Sharded(Shrink(Dither(1)), Sign())
+    assert ErrorFeedback(Server(Dither(1), Sign())).said == Server(Shrink(Dither(1)), Sign())
     for codec in (TopK(0.1), Quantize(4), Sign(), RandomK(0.1), Chain(TopK(0.1), Entropy())):
-        assert Feedback(codec).said == Average(codec)
+        assert ErrorFeedback(codec).said == Average(codec)
 
 
 @pytest.mark.parametrize("kind", MEMORIES)
@@ -95,11 +95,11 @@ def test_a_server_remembers_too() -> None:
 
 
 ELSEWHERE: tuple[Reducer, ...] = (
-    Feedback(After(0, Dither(1))),
-    Momentum(by=Dither(1), momentum=0.0, outside=0.0),
-    Momentum(0.5, momentum=0.0, outside=0.0, values=Dither(1)),
-    Feedback(Led(0.5, values=Dither(1))),
-    Feedback(PowerSGD(2, codec=Dither(1))),
+    ErrorFeedback(WarmUp(0, Dither(1))),
+    DGC(by=Dither(1), momentum=0.0, outside=0.0),
+    DGC(0.5, momentum=0.0, outside=0.0, values=Dither(1)),
+    ErrorFeedback(LeaderTopK(0.5, values=Dither(1))),
+    ErrorFeedback(PowerSGD(2, codec=Dither(1))),
 )
 
 
@@ -107,25 +107,25 @@ ELSEWHERE: tuple[Reducer, ...] = (
 def test_what_is_remembered_stays_bounded_wherever_the_codec_is(reducer: Reducer) -> None:
     xs = by_rank(2, 20, 30)
     suited, _ = started(reducer, xs[0], 2)
-    suited = suited.joined((600,)) or suited
+    suited = suited.fuse((600,)) or suited
     states = [suited.init(torch.zeros_like(xs[0]), 7) for _ in xs]
     largest = 0.0
     for _ in range(100):
         held = step(suited, xs, states)
         states = held.states
-        left = suited.unsaid(states[0])
+        left = suited.residual(states[0])
         assert left is not None
-        largest = max(largest, float(dense(left).norm()))
+        largest = max(largest, float(materialize(left).norm()))
     assert largest < 1e4  # without being divided, it is at 1e5 to 1e17 by then
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Feedback(After(5, Ternary(1.5))),
-        lambda: Momentum(by=Ternary(1.5)),
-        lambda: Momentum(values=Ternary(1.5)),
-        lambda: Feedback(Led(values=Ternary(1.5))),
+        lambda: ErrorFeedback(WarmUp(5, Ternary(1.5))),
+        lambda: DGC(by=Ternary(1.5)),
+        lambda: DGC(values=Ternary(1.5)),
+        lambda: ErrorFeedback(LeaderTopK(values=Ternary(1.5))),
     ],
 )
 def test_what_has_no_bound_is_found_wherever_it_is(make: Callable[[], Reducer]) -> None:
@@ -134,29 +134,29 @@ def test_what_has_no_bound_is_found_wherever_it_is(make: Callable[[], Reducer]) 
 
 
 def test_the_learning_rate_is_for_the_outermost_feedback() -> None:
-    by_rate = Feedback(TopK(0.1), by_rate=True)
-    for make in (lambda: Feedback(by_rate), lambda: EF21(by_rate), lambda: Momentum(by=by_rate)):
+    by_rate = ErrorFeedback(TopK(0.1), by_rate=True)
+    for make in (lambda: ErrorFeedback(by_rate), lambda: EF21(by_rate), lambda: DGC(by=by_rate)):
         with pytest.raises(ValueError, match=r"outermost feedback|remembers what"):
             make()
     with pytest.raises(ValueError, match="goes by the learning rate, which a server does not"):
         Server(by_rate, Sign())
     with pytest.raises(ValueError, match="remembers at a server, too"):
-        Feedback(Sharded(TopK(0.1), Sign()), by_rate=True)
+        ErrorFeedback(Sharded(TopK(0.1), Sign()), by_rate=True)
 
 
 def test_simulated_ranks_that_speak_of_parameters_do_not_take_it_either() -> None:
     replica = Replica({"x": torch.ones(4, requires_grad=True)}, {"x": "other"}, 0, 1)
     with pytest.raises(ValueError, match="by_rate=True is for gradients, and LocalSteps"):
-        Rehearsal(LocalSteps(Feedback(TopK(0.5), by_rate=True)), [replica]).before_update(rate=0.1)
+        Rehearsal(LocalSGD(ErrorFeedback(TopK(0.5), by_rate=True)), [replica]).before_update(rate=0.1)
     with pytest.raises(ValueError, match="needs to know the learning rate"):
-        Rehearsal(DataParallel(Feedback(TopK(0.5), by_rate=True)), [replica]).before_update()
+        Rehearsal(DataParallel(ErrorFeedback(TopK(0.5), by_rate=True)), [replica]).before_update()
 
 
 def test_gossip_takes_differences_and_not_ef21() -> None:
     with pytest.raises(ValueError, match=r"Gossip takes Difference\(TopK\(0.1\)\), and not EF21"):
         Gossip(EF21(TopK(0.1)))
-    with pytest.raises(ValueError, match="remembers what Momentum around it does"):
-        Momentum(by=EF21(TopK(0.1)))
+    with pytest.raises(ValueError, match="remembers what DGC around it does"):
+        DGC(by=EF21(TopK(0.1)))
 
 
 # The counter-example to leaving feedback out: three functions of three numbers, f(x) = <a, x>^2 + |x|^2 / 4.
@@ -191,7 +191,7 @@ def test_top_1_without_feedback_diverges_by_the_rate_that_is_known() -> None:
     assert norms[-1] == pytest.approx(85_173, rel=1e-4)
 
 
-@pytest.mark.parametrize("reducer", [Feedback(TopK(1 / 3)), EF21(TopK(1 / 3))], ids=repr)
+@pytest.mark.parametrize("reducer", [ErrorFeedback(TopK(1 / 3)), EF21(TopK(1 / 3))], ids=repr)
 def test_top_1_with_feedback_converges(reducer: Reducer) -> None:
     norms = descended(reducer, VECTORS, RATE, 2 * STEPS, torch.ones(3, dtype=torch.float64)).norm(dim=1)
     assert norms[STEPS] < 5e-3
@@ -241,7 +241,7 @@ def test_ranks_with_feedback_descend_at_least_as_fast_as_theory_says(codec: Code
     rate = 1 / (28 * delta * most)
     x = random(SIZE, dtype=torch.float64)
     first = float(x.square().sum())
-    suited, states = started(Feedback(codec), x, ranks)
+    suited, states = started(ErrorFeedback(codec), x, ranks)
     for _ in range(steps):
         held = step(suited, [weight * CURVATURES * x for weight in weights], states)
         states, x = held.states, x - rate * held.reduced

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
 import thinwire
-from thinwire import Average, Cast, DataParallel, Identity, Momentum, Simulated, replica_of
+from thinwire import DGC, Average, Cast, DataParallel, Identity, Simulated, replica_of
 from thinwire.core.states import plain, restored
-from thinwire.reducers.dgc import MomentumState
+from thinwire.reducers.dgc import DGCState
 
 from ..helpers import by_rank, parameter, random, same_bits, step
 
@@ -54,7 +54,7 @@ def gradients_at(step: int, ranks: int, weight: Tensor) -> list[Tensor]:
 class Training:
     """Ranks that train one matrix in 64 bits, each with an optimizer of its own."""
 
-    def __init__(self, reducer: Momentum, ranks: int, optimizer: Any, **settings: Any) -> None:
+    def __init__(self, reducer: DGC, ranks: int, optimizer: Any, **settings: Any) -> None:
         self.ranks, self.strategy = ranks, DataParallel(reducer)
         self.models = [nn.Linear(SHAPE[1], SHAPE[0], bias=False, dtype=torch.float64) for _ in range(ranks)]
         for model in self.models:
@@ -89,7 +89,7 @@ class Training:
 def test_it_trains_as_the_papers_algorithm_and_the_authors_optimizer_do(
     ranks: int, settings: dict[str, Any], kept: list[int]
 ) -> None:
-    reducer = Momentum(0.02, values=Identity(), **settings)
+    reducer = DGC(0.02, values=Identity(), **settings)
     training = Training(reducer, ranks, SGD, lr=RATE, momentum=MOMENTUM, weight_decay=DECAY)
     paper = Paper(ranks, 1000, reducer.clip)
     weight, decayed = [0.0] * 1000, [0.0] * 1000
@@ -110,7 +110,7 @@ def test_it_trains_as_the_papers_algorithm_and_the_authors_optimizer_do(
 
 @pytest.mark.parametrize("decay", [0.0, DECAY])
 def test_the_optimizers_buffer_is_what_all_have_sent(decay: float) -> None:
-    training = Training(Momentum(0.02), 2, SGD, lr=RATE, momentum=MOMENTUM, weight_decay=decay)
+    training = Training(DGC(0.02), 2, SGD, lr=RATE, momentum=MOMENTUM, weight_decay=decay)
     decayed = torch.zeros(SHAPE, dtype=torch.float64)
     for i in range(30):
         before = training.weight.clone()
@@ -124,7 +124,7 @@ def test_the_optimizers_buffer_is_what_all_have_sent(decay: float) -> None:
 
 def test_what_is_sent_whole_in_every_step_has_no_momentum_left() -> None:
     # All velocities are masked, so the optimizer's momentum is all there would be, and it is taken back.
-    training = Training(Momentum(1.0, values=Identity()), 2, SGD, lr=RATE, momentum=MOMENTUM)
+    training = Training(DGC(1.0, values=Identity()), 2, SGD, lr=RATE, momentum=MOMENTUM)
     weight = nn.Parameter(torch.zeros(SHAPE, dtype=torch.float64))
     plain_sgd = SGD([weight], lr=RATE)
     for i in range(10):
@@ -137,7 +137,7 @@ def test_what_is_sent_whole_in_every_step_has_no_momentum_left() -> None:
 
 def test_what_waits_is_as_far_as_momentum_would_have_gone() -> None:
     # One entry is so large that it is the one sent; all others wait, as if SGD with momentum had summed them up.
-    reducer = Momentum(0.001, values=Identity())
+    reducer = DGC(0.001, values=Identity())
     state = reducer.init(torch.zeros(SHAPE, dtype=torch.float64), 0)
     weight = nn.Parameter(torch.zeros(SHAPE, dtype=torch.float64))
     optimizer = SGD([weight], lr=1.0, momentum=MOMENTUM)
@@ -152,7 +152,7 @@ def test_what_waits_is_as_far_as_momentum_would_have_gone() -> None:
 
 def test_both_sums_are_masked_where_something_was_sent_and_keep_what_was_rounded() -> None:
     xs = by_rank(3, *SHAPE)
-    reducer = Momentum(0.1)
+    reducer = DGC(0.1)
     held = step(reducer, xs, [reducer.init(x, 0) for x in xs])
     for x, reply, state in zip(xs, held.replies, held.states, strict=True):
         sent = reply.sent != 0
@@ -164,7 +164,7 @@ def test_both_sums_are_masked_where_something_was_sent_and_keep_what_was_rounded
 
 
 def test_what_is_rounded_to_nothing_was_not_sent() -> None:
-    reducer = Momentum(1.0, values=Cast("float16"))
+    reducer = DGC(1.0, values=Cast("float16"))
     x = torch.tensor([[1.0, 1e-9]])
     held = step(reducer, [x], [reducer.init(x, 0)])
     (state,) = held.states
@@ -176,8 +176,8 @@ def test_what_is_rounded_to_nothing_was_not_sent() -> None:
 @pytest.mark.parametrize(("ranks", "norm"), [(1, 3.0), (4, 6.0), (9, 9.0)])
 def test_a_gradient_is_clipped_to_what_the_mean_may_have_of_it(ranks: int, norm: float) -> None:
     replica = replica_of(nn.Linear(SHAPE[1], SHAPE[0], bias=False), size=ranks)
-    ((_, reducer, _),) = DataParallel(Momentum(1.0, clip=3.0)).units(replica)
-    assert reducer == Momentum(1.0, clip=3.0, ranks=ranks)
+    ((_, reducer, _),) = DataParallel(DGC(1.0, clip=3.0)).units(replica)
+    assert reducer == DGC(1.0, clip=3.0, ranks=ranks)
     x = random(*SHAPE)
     said = next(reducer.reduce(x, reducer.init(x, 0))).tensor.dense()
     torch.testing.assert_close(said, x * (norm / x.double().norm()).float())
@@ -187,13 +187,13 @@ def test_a_gradient_is_clipped_to_what_the_mean_may_have_of_it(ranks: int, norm:
 
 
 def test_the_ranks_that_are_given_count() -> None:
-    assert Momentum(clip=3.0, ranks=16).suited(parameter(torch.zeros(SHAPE))) == Momentum(clip=3.0, ranks=16)
+    assert DGC(clip=3.0, ranks=16).specialize(parameter(torch.zeros(SHAPE))) == DGC(clip=3.0, ranks=16)
 
 
 def test_a_norm_beyond_32_bits_is_clipped_too() -> None:
     x = random(*SHAPE) * 1e25
     assert x.norm().isinf()
-    reducer = Momentum(1.0, clip=3.0)
+    reducer = DGC(1.0, clip=3.0)
     assert float(next(reducer.reduce(x, reducer.init(x, 0))).tensor.dense().norm()) == pytest.approx(3.0)
 
 
@@ -201,17 +201,17 @@ def test_a_norm_beyond_32_bits_is_clipped_too() -> None:
 def test_clipping_does_not_hide_what_is_not_finite(wrong: float) -> None:
     x = random(*SHAPE)
     x[3, 4] = wrong
-    reducer = Momentum(1.0, clip=3.0)
+    reducer = DGC(1.0, clip=3.0)
     assert not next(reducer.reduce(x, reducer.init(x, 0))).tensor.dense().isfinite().all()
 
 
 def test_a_gradient_of_zeros_can_be_clipped() -> None:
     x = torch.zeros(SHAPE)
-    reducer = Momentum(1.0, clip=3.0)
+    reducer = DGC(1.0, clip=3.0)
     assert same_bits(next(reducer.reduce(x, reducer.init(x, 0))).tensor.dense(), x)
 
 
-def sent_in_turn(reducer: Momentum, state: MomentumState, steps: int) -> tuple[list[int], MomentumState]:
+def sent_in_turn(reducer: DGC, state: DGCState, steps: int) -> tuple[list[int], DGCState]:
     """How many entries are sent in each step, of 1,000."""
     counts = []
     for i in range(steps):
@@ -234,14 +234,14 @@ def sent_in_turn(reducer: Momentum, state: MomentumState, steps: int) -> tuple[l
     ],
 )
 def test_the_ramp_falls_in_even_stages_to_the_ratio(ratio: float, ramp_steps: int, counts: list[int]) -> None:
-    reducer = Momentum(ratio, ramp_steps=ramp_steps)
+    reducer = DGC(ratio, ramp_steps=ramp_steps)
     sent, state = sent_in_turn(reducer, reducer.init(torch.zeros(SHAPE), 0), len(counts))
     assert sent == counts
     assert state.step == ramp_steps, "what has been counted to its end stays as it is"
 
 
 def test_a_checkpoint_goes_on_within_the_ramp() -> None:
-    reducer = Momentum(ramp_steps=8)
+    reducer = DGC(ramp_steps=8)
     counts, state = sent_in_turn(reducer, reducer.init(torch.zeros(SHAPE), 0), 3)
     copy = restored(reducer.init(torch.zeros(SHAPE), 0), plain(state))
     whole, end = sent_in_turn(reducer, state, 7)
@@ -251,7 +251,7 @@ def test_a_checkpoint_goes_on_within_the_ramp() -> None:
 
 
 def test_an_optimizer_without_momentum_gets_what_was_sent() -> None:
-    training = Training(Momentum(0.02, outside=0.0), 2, Adam, lr=RATE)
+    training = Training(DGC(0.02, outside=0.0), 2, Adam, lr=RATE)
     assert training.states[0]["weight"].applied is None
     reducer = training.strategy.reducer
     states = [reducer.init(training.weight, 0) for _ in range(2)]
@@ -269,7 +269,7 @@ def test_an_optimizer_without_momentum_gets_what_was_sent() -> None:
 
 
 def test_the_optimizers_momentum_may_be_another() -> None:
-    reducer = Momentum(1.0, momentum=0.5, outside=0.25, values=Identity())
+    reducer = DGC(1.0, momentum=0.5, outside=0.25, values=Identity())
     state = reducer.init(torch.zeros(1, 2), 0)
     reduced = []
     for x in ([[8.0, 0.0]], [[8.0, 8.0]], [[0.0, 0.0]]):
@@ -281,16 +281,16 @@ def test_the_optimizers_momentum_may_be_another() -> None:
 
 def test_matrices_are_alone_and_vectors_are_sent_as_they_are() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
-    units = DataParallel(Momentum()).units(replica_of(model, size=2))
+    units = DataParallel(DGC()).units(replica_of(model, size=2))
     assert [(unit.names, unit.reducer) for unit in units] == [
-        (("0.weight",), Momentum()),
+        (("0.weight",), DGC()),
         (("0.bias", "1.weight", "1.bias", "3.bias"), Average()),
-        (("3.weight",), Momentum()),
+        (("3.weight",), DGC()),
     ]
 
 
 def test_no_memory_is_taken_for_the_sums_after_the_second_step() -> None:
-    reducer = Momentum(0.1)
+    reducer = DGC(0.1)
     x = random(*SHAPE)
     state = reducer.init(x, 0)
     places = []
@@ -317,23 +317,23 @@ def test_no_memory_is_taken_for_the_sums_after_the_second_step() -> None:
         ({"values": "fp16"}, "a codec, not 'fp16'"),
         ({"values": Average()}, r"a codec, not Average\(\)"),
         ({"clip": 1.0, "ranks": 0}, "1 rank or more, not 0"),
-        ({"ranks": 4}, "4 ranks make no difference to Momentum without a clip"),
+        ({"ranks": 4}, "4 ranks make no difference to DGC without a clip"),
     ],
 )
 def test_a_wrong_setting_is_shown(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Momentum(**settings)
+        DGC(**settings)
 
 
 @pytest.mark.parametrize(
     ("method", "optimizer", "told"),
     [
         ("dgc", lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), None),
-        ("dgc", lambda p: torch.optim.SGD(p, 0.1), r"of 0.9 back .* SGD has 0: say Momentum\(..., outside=0\)"),
+        ("dgc", lambda p: torch.optim.SGD(p, 0.1), r"of 0.9 back .* SGD has 0: say DGC\(..., outside=0\)"),
         ("dgc", lambda p: torch.optim.Adam(p), "Adam has 0"),
-        ("Momentum(outside=0.0)", lambda p: torch.optim.Adam(p), None),
+        ("DGC(outside=0.0)", lambda p: torch.optim.Adam(p), None),
         (
-            "Choose(When(Momentum(momentum=0.5), min_dim=2))",
+            "Choose(When(DGC(momentum=0.5), min_dim=2))",
             lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
             "of 0.5 back .* SGD has 0.9",
         ),

@@ -1,12 +1,12 @@
 import pytest
 import torch
 
-from thinwire import Average, Difference, Feedback, Identity, Quantize, Sign, TopK
+from thinwire import Average, Difference, ErrorFeedback, Identity, Quantize, Sign, TopK
 
 from ..helpers import by_rank, parameter, same_bits, started, step
 
 
-@pytest.mark.parametrize("inner", [TopK(0.2), Quantize(4), Sign(), Feedback(TopK(0.3))], ids=repr)
+@pytest.mark.parametrize("inner", [TopK(0.2), Quantize(4), Sign(), ErrorFeedback(TopK(0.3))], ids=repr)
 def test_what_is_agreed_on_comes_close_to_the_mean_of_tensors_that_stay(inner: object) -> None:
     xs = by_rank(3, 6, 10)
     reducer, states = started(Difference(inner), xs[0], 3)  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ def test_all_may_know_a_tensor_from_the_start() -> None:
 
 
 def test_what_loses_nothing_needs_no_memory() -> None:
-    assert Difference(Identity()).suited(parameter(torch.zeros(3, 4))) == Average()
+    assert Difference(Identity()).specialize(parameter(torch.zeros(3, 4))) == Average()
 
 
 def test_it_takes_a_codec_or_a_reducer() -> None:

@@ -3,17 +3,16 @@ from torch import nn
 
 from tests.attach.training import NAMES
 from thinwire import (
+    DGC,
     AdaComp,
-    After,
     Average,
     Cast,
     Choose,
     DataParallel,
     Difference,
-    Feedback,
+    ErrorFeedback,
     Identity,
-    LocalSteps,
-    Momentum,
+    LocalSGD,
     Nonzero,
     PowerSGD,
     Quantize,
@@ -22,12 +21,13 @@ from thinwire import (
     Sharded,
     Sign,
     TopK,
+    WarmUp,
     When,
+    dedicated_servers,
     gathered,
     replica_of,
     served,
     servers,
-    servers_apart,
     settled,
     sharded,
     strategy_of,
@@ -40,14 +40,14 @@ from thinwire.methods import METHODS, notation_of
     [
         (TopK(0.1), Sharded(TopK(0.1), TopK(0.1))),
         (Average(Quantize(8)), Sharded(Quantize(8), Quantize(8))),
-        (Feedback(Sign()), Feedback(Sharded(Sign(), Sign()))),
-        (Feedback(Sign(), decay=0.5), Feedback(Sharded(Sign(), Sign()), decay=0.5)),
+        (ErrorFeedback(Sign()), ErrorFeedback(Sharded(Sign(), Sign()))),
+        (ErrorFeedback(Sign(), decay=0.5), ErrorFeedback(Sharded(Sign(), Sign()), decay=0.5)),
         (DataParallel(Sign(), fuse_below=7), DataParallel(Sharded(Sign(), Sign()), fuse_below=7)),
         (Average(), Average()),
         (Cast("float16"), Cast("float16")),
-        (Feedback(PowerSGD(2)), Feedback(PowerSGD(2))),
+        (ErrorFeedback(PowerSGD(2)), ErrorFeedback(PowerSGD(2))),
         (PowerSGD(2, codec=Quantize(8)), PowerSGD(2, codec=Quantize(8))),
-        (After(3, Sign()), After(3, Sharded(Sign(), Sign()))),
+        (WarmUp(3, Sign()), WarmUp(3, Sharded(Sign(), Sign()))),
         (
             Choose(When(Sign(), min_dim=2), otherwise=Cast("float16")),
             Choose(When(Sharded(Sign(), Sign()), min_dim=2), otherwise=Cast("float16")),
@@ -63,9 +63,9 @@ def test_what_is_not_linear_is_sharded_and_the_rest_stays(method: object, form: 
     ("method", "form"),
     [
         (Sharded(Quantize(8), Quantize(4)), Average(Quantize(8))),
-        (Feedback(Sharded(Sign(), Sign())), Feedback(Average(Sign()))),
-        (After(3, Sharded(Sign(), Sign())), After(3, Average(Sign()))),
-        (Feedback(TopK(0.1)), Feedback(TopK(0.1))),
+        (ErrorFeedback(Sharded(Sign(), Sign())), ErrorFeedback(Average(Sign()))),
+        (WarmUp(3, Sharded(Sign(), Sign())), WarmUp(3, Average(Sign()))),
+        (ErrorFeedback(TopK(0.1)), ErrorFeedback(TopK(0.1))),
     ],
     ids=repr,
 )
@@ -76,13 +76,13 @@ def test_what_is_sharded_can_be_gathered(method: object, form: object) -> None:
 @pytest.mark.parametrize(
     ("method", "form"),
     [
-        (After(3, Sign()), Sign()),
-        (Feedback(After(3, Sign())), Feedback(Sign())),
-        (After(3, After(4, Sign())), Sign()),
-        (After(3, Feedback(After(4, Sign()))), Feedback(Sign())),
-        (DataParallel(After(3, Sign())), DataParallel(Sign())),
-        (Momentum(0.01, ramp_steps=50, clip=2.0), Momentum(0.01, clip=2.0)),
-        (After(3, Choose(When(Momentum(ramp_steps=9), min_dim=2))), Choose(When(Momentum(), min_dim=2))),
+        (WarmUp(3, Sign()), Sign()),
+        (ErrorFeedback(WarmUp(3, Sign())), ErrorFeedback(Sign())),
+        (WarmUp(3, WarmUp(4, Sign())), Sign()),
+        (WarmUp(3, ErrorFeedback(WarmUp(4, Sign()))), ErrorFeedback(Sign())),
+        (DataParallel(WarmUp(3, Sign())), DataParallel(Sign())),
+        (DGC(0.01, ramp_steps=50, clip=2.0), DGC(0.01, clip=2.0)),
+        (WarmUp(3, Choose(When(DGC(ramp_steps=9), min_dim=2))), Choose(When(DGC(), min_dim=2))),
         (Average(Identity()), Average()),
     ],
     ids=repr,
@@ -96,36 +96,34 @@ def test_a_warm_up_is_over_at_some_time(method: object, form: object) -> None:
     [
         (Average(), Server(Identity(), Identity())),
         (TopK(0.1), Server(TopK(0.1), TopK(0.1))),
-        (Feedback(Sharded(Sign(), Quantize(8))), Feedback(Server(Sign(), Quantize(8)))),
-        (Feedback(PowerSGD(2), decay=0.9), Feedback(Server(PowerSGD(2), Identity()), decay=0.9)),
+        (ErrorFeedback(Sharded(Sign(), Quantize(8))), ErrorFeedback(Server(Sign(), Quantize(8)))),
+        (ErrorFeedback(PowerSGD(2), decay=0.9), ErrorFeedback(Server(PowerSGD(2), Identity()), decay=0.9)),
         (AdaComp(), Server(AdaComp(), Nonzero())),
         (Difference(Sign()), Difference(Server(Sign(), Sign()))),
-        (After(3, Sign()), After(3, Server(Sign(), Sign()), first=Server(Identity(), Identity()))),
+        (WarmUp(3, Sign()), WarmUp(3, Server(Sign(), Sign()), first=Server(Identity(), Identity()))),
         (
-            DataParallel(Choose(When(Momentum(), min_dim=2), otherwise=Cast("float16"))),
+            DataParallel(Choose(When(DGC(), min_dim=2), otherwise=Cast("float16"))),
             DataParallel(
-                Choose(
-                    When(Server(Momentum(), Nonzero()), min_dim=2), otherwise=Server(Cast("float16"), Cast("float16"))
-                )
+                Choose(When(Server(DGC(), Nonzero()), min_dim=2), otherwise=Server(Cast("float16"), Cast("float16")))
             ),
         ),
-        (LocalSteps(Sign(), every=7), LocalSteps(Server(Sign(), Sign()), every=7)),
-        (Server(Sign(), Quantize(8), at=2), Server(Sign(), Quantize(8), at=2)),
+        (LocalSGD(Sign(), every=7), LocalSGD(Server(Sign(), Sign()), every=7)),
+        (Server(Sign(), Quantize(8), rank=2), Server(Sign(), Quantize(8), rank=2)),
     ],
     ids=repr,
 )
 def test_all_goes_by_way_of_a_server(method: object, form: object) -> None:
     assert served(method) == form  # type: ignore[arg-type]
     assert served(form) == form  # type: ignore[arg-type]
-    assert servers(served(form, at=1)) == {1}  # type: ignore[arg-type]
+    assert servers(served(form, rank=1)) == {1}  # type: ignore[arg-type]
 
 
 def test_a_server_is_where_one_wants_it() -> None:
-    wanted = served("int8", at=3, apart=True)
-    assert wanted == Feedback(Server(Quantize(8), Quantize(8), at=3, apart=True))
-    assert (servers(wanted), servers_apart(wanted)) == ({3}, {3})
-    assert (servers(served("int8")), servers_apart(served("int8"))) == ({0}, set())
-    assert settled(served(Momentum(ramp_steps=9))) == Server(Momentum(), Nonzero())
+    wanted = served("int8", rank=3, dedicated=True)
+    assert wanted == ErrorFeedback(Server(Quantize(8), Quantize(8), rank=3, dedicated=True))
+    assert (servers(wanted), dedicated_servers(wanted)) == ({3}, {3})
+    assert (servers(served("int8")), dedicated_servers(served("int8"))) == ({0}, set())
+    assert settled(served(DGC(ramp_steps=9))) == Server(DGC(), Nonzero())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -143,7 +141,7 @@ def test_so_have_those_who_meet_less_often(name: str) -> None:
 
 def test_a_warm_up_goes_by_way_of_the_server_too() -> None:
     ranks = [replica_of(nn.Linear(3, 2), rank=r, size=3) for r in range(3)]
-    between = Rehearsal(served(LocalSteps(Identity(), every=2, after=3), at=1), ranks)  # type: ignore[arg-type]
+    between = Rehearsal(served(LocalSGD(Identity(), every=2, after=3), rank=1), ranks)  # type: ignore[arg-type]
     between.before_update()
     assert [set(meter.sent) for meter in between.meters] == [{1}, {0, 2}, {1}]
 

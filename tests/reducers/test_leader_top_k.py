@@ -6,17 +6,16 @@ import pytest
 import torch
 
 from thinwire import (
+    DGC,
     LGC,
-    After,
     Average,
     Codec,
     Difference,
-    Feedback,
+    ErrorFeedback,
     GroupsOf,
+    Hierarchical,
     Identity,
-    Led,
-    Momentum,
-    Nested,
+    LeaderTopK,
     Parameter,
     PowerSGD,
     Quantize,
@@ -25,6 +24,7 @@ from thinwire import (
     Sharded,
     Sign,
     TopK,
+    WarmUp,
     replica_of,
 )
 from thinwire.core.lazy import outline
@@ -35,7 +35,7 @@ RANKS, SHAPE = 3, (20, 30)
 
 
 def test_the_leaders_largest_are_averaged_and_nothing_else() -> None:
-    suited, states = started(Led(0.05), torch.zeros(SHAPE), RANKS)
+    suited, states = started(LeaderTopK(0.05), torch.zeros(SHAPE), RANKS)
     for i in range(2 * RANKS):
         xs = by_rank(RANKS, *SHAPE, seed=i)
         held = step(suited, xs, states)
@@ -51,7 +51,7 @@ def test_the_leaders_largest_are_averaged_and_nothing_else() -> None:
 
 
 def test_places_that_are_held_are_told_once() -> None:
-    suited, states = started(Led(0.05, hold=3), torch.zeros(SHAPE), RANKS)
+    suited, states = started(LeaderTopK(0.05, hold=3), torch.zeros(SHAPE), RANKS)
     where, said = [], []
     for i in range(6):
         held = step(suited, by_rank(RANKS, *SHAPE, seed=i), states)
@@ -67,7 +67,7 @@ def test_places_that_are_held_are_told_once() -> None:
 
 @pytest.mark.parametrize("values", [Identity(), Quantize(4)], ids=repr)
 def test_what_rounding_loses_is_remembered_around_it(values: Codec) -> None:
-    suited, states = started(Feedback(Led(0.05, values=values)), torch.zeros(SHAPE), RANKS)
+    suited, states = started(ErrorFeedback(LeaderTopK(0.05, values=values)), torch.zeros(SHAPE), RANKS)
     given, told = torch.zeros(SHAPE), torch.zeros(SHAPE)
     for i in range(30):
         xs = by_rank(RANKS, *SHAPE, seed=i)
@@ -75,20 +75,20 @@ def test_what_rounding_loses_is_remembered_around_it(values: Codec) -> None:
         states = held.states
         given += torch.stack(xs).mean(0)
         told += held.reduced
-    unsaid = torch.stack([suited.unsaid(state).dense() for state in states]).mean(0)  # type: ignore[union-attr]
+    unsaid = torch.stack([suited.residual(state).dense() for state in states]).mean(0)  # type: ignore[union-attr]
     torch.testing.assert_close(told + unsaid, given, rtol=0, atol=1e-4)
 
 
 def test_a_layer_without_a_gradient_at_its_leader_is_still_said() -> None:
     xs = by_rank(2, 50)
     xs[0].zero_()
-    suited, states = started(Led(0.2, ends=True), torch.zeros(5, 10), 2)
+    suited, states = started(LeaderTopK(0.2, ends=True), torch.zeros(5, 10), 2)
     held = step(suited, [x.view(5, 10) for x in xs], states)
     torch.testing.assert_close(held.reduced.flatten()[:10], xs[1][:10] / 2)
 
 
 def test_nan_is_heard_wherever_it_is() -> None:
-    suited, states = started(Led(0.01, least=1), torch.zeros(SHAPE), RANKS)
+    suited, states = started(LeaderTopK(0.01, least=1), torch.zeros(SHAPE), RANKS)
     for rank in range(RANKS):
         xs = by_rank(RANKS, *SHAPE)
         where = int(xs[0].abs().argmin())  # where the leader does not look
@@ -97,23 +97,23 @@ def test_nan_is_heard_wherever_it_is() -> None:
 
 
 def test_first_and_last_are_spared_unless_they_are_led_too() -> None:
-    def of(shape: tuple[int, ...], end: str, led: Led) -> Reducer:
-        return led.suited(Parameter("x", "dense", outline(torch.empty(shape)), (0, 1), end))
+    def of(shape: tuple[int, ...], end: str, led: LeaderTopK) -> Reducer:
+        return led.specialize(Parameter("x", "dense", outline(torch.empty(shape)), (0, 1), end))
 
-    assert of((8,), "", Led(ends=True)) == Average()
-    assert of((8, 8), "first", Led()) == Average()
-    assert of((80, 80), "last", Led(0.01)) == Average(TopK(0.01))
-    assert of((8, 8), "last", Led(0.01)) == Average(TopK(10 / 64)), "as many of them at least"
-    for led in (of((8, 8), "", Led()), of((8, 8), "first", Led(ends=True))):
-        assert isinstance(led, Led)
+    assert of((8,), "", LeaderTopK(ends=True)) == Average()
+    assert of((8, 8), "first", LeaderTopK()) == Average()
+    assert of((80, 80), "last", LeaderTopK(0.01)) == Average(TopK(0.01))
+    assert of((8, 8), "last", LeaderTopK(0.01)) == Average(TopK(10 / 64)), "as many of them at least"
+    for led in (of((8, 8), "", LeaderTopK()), of((8, 8), "first", LeaderTopK(ends=True))):
+        assert isinstance(led, LeaderTopK)
         assert led.ranks == (0, 1)
-    assert of((80, 80), "last", Feedback(Led(0.01))) == Feedback(Average(TopK(0.01)))  # type: ignore[arg-type]
-    assert of((8, 8), "first", Momentum(by=Led())) == Average()  # type: ignore[arg-type]
+    assert of((80, 80), "last", ErrorFeedback(LeaderTopK(0.01))) == ErrorFeedback(Average(TopK(0.01)))  # type: ignore[arg-type]
+    assert of((8, 8), "first", DGC(by=LeaderTopK())) == Average()  # type: ignore[arg-type]
 
 
 def test_by_way_of_a_server_it_is_the_same_to_the_bit() -> None:
-    direct, states = started(Led(0.05), torch.zeros(SHAPE), RANKS)
-    served, there = started(Server(Led(0.05), Identity(), at=1), torch.zeros(SHAPE), RANKS)
+    direct, states = started(LeaderTopK(0.05), torch.zeros(SHAPE), RANKS)
+    served, there = started(Server(LeaderTopK(0.05), Identity(), rank=1), torch.zeros(SHAPE), RANKS)
     for i in range(4):
         xs = by_rank(RANKS, *SHAPE, seed=i)
         here, away = step(direct, xs, states), step(served, xs, there)
@@ -124,7 +124,7 @@ def test_by_way_of_a_server_it_is_the_same_to_the_bit() -> None:
 
 
 def test_momentum_says_by_it_and_clears_what_was_said() -> None:
-    suited, states = started(Momentum(by=Led(0.05), outside=0.0), torch.zeros(SHAPE), 2)
+    suited, states = started(DGC(by=LeaderTopK(0.05), outside=0.0), torch.zeros(SHAPE), 2)
     xs = by_rank(2, *SHAPE)
     held = step(suited, xs, states)
     for x, reply, state in zip(xs, held.replies, held.states, strict=True):
@@ -137,13 +137,13 @@ def test_momentum_says_by_it_and_clears_what_was_said() -> None:
 
 def test_settings_that_make_no_sense_are_refused() -> None:
     for wrong, told in (
-        (lambda: Led(hold=0), "1 step or more"),
-        (lambda: Led(ends="no"), "True or False"),  # type: ignore[arg-type]
-        (lambda: Led(order="size"), "'size'"),
-        (lambda: Led(values=Sharded(Sign(), Sign())), "not Sharded"),  # type: ignore[arg-type]
-        (lambda: Momentum(0.01, by=Led()), "ratio=0.01 makes no difference"),
-        (lambda: Momentum(ramp_steps=5, by=Led()), "ramp_steps=5 makes no difference"),
-        (lambda: Momentum(by=Feedback(Led())), "remembers what Momentum around it does"),
+        (lambda: LeaderTopK(hold=0), "1 step or more"),
+        (lambda: LeaderTopK(ends="no"), "True or False"),  # type: ignore[arg-type]
+        (lambda: LeaderTopK(order="size"), "'size'"),
+        (lambda: LeaderTopK(values=Sharded(Sign(), Sign())), "not Sharded"),  # type: ignore[arg-type]
+        (lambda: DGC(0.01, by=LeaderTopK()), "ratio=0.01 makes no difference"),
+        (lambda: DGC(ramp_steps=5, by=LeaderTopK()), "ramp_steps=5 makes no difference"),
+        (lambda: DGC(by=ErrorFeedback(LeaderTopK())), "remembers what DGC around it does"),
     ):
         with pytest.raises(ValueError, match=told):
             wrong()
@@ -151,30 +151,30 @@ def test_settings_that_make_no_sense_are_refused() -> None:
 
 def test_a_leader_that_has_next_to_nothing_leaves_the_rest_for_later() -> None:
     xs = [torch.full((5, 10), 1e-38), torch.full((5, 10), 1e2)]
-    suited, states = started(Feedback(Led(1.0)), xs[0], 2)
+    suited, states = started(ErrorFeedback(LeaderTopK(1.0)), xs[0], 2)
     held = step(suited, xs, states)
     assert held.reduced.isfinite().all()
-    torch.testing.assert_close(held.replies[1].sent + suited.unsaid(held.states[1]).dense(), xs[1])  # type: ignore[union-attr]
+    torch.testing.assert_close(held.replies[1].sent + suited.residual(held.states[1]).dense(), xs[1])  # type: ignore[union-attr]
     torch.testing.assert_close(step(suited, xs, held.states).reduced, torch.full((5, 10), 1e2))
 
 
 def test_values_are_sorted_for_what_learns_and_for_nothing_else() -> None:
-    assert Led(values=LGC()).places.order == "value"
-    assert Led(values=LGC(), order="magnitude").places.order == "magnitude"
-    assert Led(values=Quantize(4)).places.order == "index"
+    assert LeaderTopK(values=LGC()).places.order == "value"
+    assert LeaderTopK(values=LGC(), order="magnitude").places.order == "magnitude"
+    assert LeaderTopK(values=Quantize(4)).places.order == "index"
 
 
 def test_what_needs_a_shape_before_it_is_not_joined() -> None:
-    assert After(2, Led()).joined((4, 4)) == After(2, Led(sizes=(4, 4)))
-    assert After(2, Led(), first=PowerSGD(2)).joined((4, 4)) is None
-    assert Difference(Led()).joined((4, 4)) == Difference(Led(sizes=(4, 4)))
+    assert WarmUp(2, LeaderTopK()).fuse((4, 4)) == WarmUp(2, LeaderTopK(sizes=(4, 4)))
+    assert WarmUp(2, LeaderTopK(), first=PowerSGD(2)).fuse((4, 4)) is None
+    assert Difference(LeaderTopK()).fuse((4, 4)) == Difference(LeaderTopK(sizes=(4, 4)))
 
 
 def test_parts_of_a_model_have_its_ends() -> None:
     net = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(7)])
-    strategy = Nested(Average(), Led(0.1), GroupsOf(3))
+    strategy = Hierarchical(Average(), LeaderTopK(0.1), GroupsOf(3))
     kinds: list[str] = []
     for rank in range(6):
         units = strategy.units(replica_of(net, rank=rank, size=6))
-        kinds += [name for unit in units for name in unit.names if isinstance(unit.reducer, Led)]
+        kinds += [name for unit in units for name in unit.names if isinstance(unit.reducer, LeaderTopK)]
     assert sorted(kinds) == sorted(2 * [f"{i}.weight" for i in range(1, 6)]), "in both groups, all but the two ends"

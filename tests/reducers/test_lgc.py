@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from thinwire import LGC, Identity, Led, LGCServer, Parameter, Quantize, Reducer, Server
+from thinwire import LGC, Identity, LeaderTopK, LGCServer, Parameter, Quantize, Reducer, Server
 from thinwire.core.lazy import outline
 from thinwire.kernels import positions
 from thinwire.reducers.auto_encoder import AutoEncoder, stepped
@@ -187,8 +187,8 @@ def test_codes_go_through_a_codec_and_are_learned_with_it() -> None:
 
 
 def test_gradients_that_become_smaller_make_no_difference() -> None:
-    led = Led(0.5, values=LGC(**QUICK), order="value")
-    suited = led.suited(Parameter("x", "dense", outline(torch.empty(20, 32)), (0, 1, 2)))
+    led = LeaderTopK(0.5, values=LGC(**QUICK), order="value")
+    suited = led.specialize(Parameter("x", "dense", outline(torch.empty(20, 32)), (0, 1, 2)))
     states = [suited.init(torch.zeros(20, 32), 3) for _ in range(RANKS)]
     errors = []
     for i in range(70):
@@ -221,9 +221,9 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         (lambda: LGCServer(similarity=1.0), "0 or more and below 1"),
         (lambda: LGCServer(decoders="mine"), "'turn' or by 'rank', not 'mine'"),
         (lambda: LGCServer(down=None), "a codec for down"),  # type: ignore[arg-type]
-        (lambda: Led(values=LGCServer()).suited(like), "there is none"),
-        (lambda: Server(Led(values=LGC()), Identity()).suited(like), "by way of a server, say LGCServer"),
-        (lambda: LGC().suited(like), "for values at a leader's places"),
+        (lambda: LeaderTopK(values=LGCServer()).specialize(like), "there is none"),
+        (lambda: Server(LeaderTopK(values=LGC()), Identity()).specialize(like), "by way of a server, say LGCServer"),
+        (lambda: LGC().specialize(like), "for values at a leader's places"),
     ):
         with pytest.raises(ValueError, match=told):
             wrong()

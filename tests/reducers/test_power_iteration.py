@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from thinwire import Average, DataParallel, Feedback, PowerIteration, RandomK, Simulated, replica_of
+from thinwire import Average, DataParallel, ErrorFeedback, PowerIteration, RandomK, Simulated, replica_of
 from thinwire.core.states import plain, restored
 
 from ..helpers import by_rank, exchanged, parameter, random, same_bits, started, step
@@ -28,8 +28,8 @@ def test_equal_shaped_layers_are_normalised_one_by_one(layers: int, iterations: 
 def test_the_least_ratio_is_judged_on_the_matrix(shape: tuple[int, ...], ratio: float) -> None:
     told = parameter(torch.empty(shape, device="meta"))
     below, above = PowerIteration(4, least_ratio=ratio - 0.01), PowerIteration(4, least_ratio=ratio + 0.01)
-    assert below.suited(told) == below
-    assert above.suited(told) == Average()
+    assert below.specialize(told) == below
+    assert above.specialize(told) == Average()
 
 
 def test_left_and_right_factors_take_turns() -> None:
@@ -48,7 +48,7 @@ def test_left_and_right_factors_take_turns() -> None:
 def test_whose_turn_it_is_survives_a_checkpoint(shape: tuple[int, int], steps: int) -> None:
     # Square matrices too: there the wrong turn would go on without an error.
     targets = by_rank(2, *shape)
-    suited, states = started(Feedback(PowerIteration(2)), targets[0], 2)
+    suited, states = started(ErrorFeedback(PowerIteration(2)), targets[0], 2)
     for _ in range(steps):
         states = step(suited, targets, states).states
     file = io.BytesIO()
@@ -119,7 +119,7 @@ def test_every_iteration_of_a_step_counts() -> None:
 def test_repeated_with_feedback_a_fixed_matrix_is_reconstructed(reducer: PowerIteration) -> None:
     targets = by_rank(2, 12, 20)
     mean = torch.stack(targets).mean(0)
-    reduced = torch.stack(repeated(Feedback(reducer), targets, 200))
+    reduced = torch.stack(repeated(ErrorFeedback(reducer), targets, 200))
     early, late = (distance(reduced[:steps].mean(0), mean) for steps in (50, 200))
     assert late < early / 8
     assert late < 0.01
@@ -127,7 +127,7 @@ def test_repeated_with_feedback_a_fixed_matrix_is_reconstructed(reducer: PowerIt
 
 def test_a_codec_for_the_factors_draws_anew_in_every_step() -> None:
     target = random(12, 20)
-    suited, states = started(Feedback(PowerIteration(1, codec=RandomK(0.5))), target, 1)
+    suited, states = started(ErrorFeedback(PowerIteration(1, codec=RandomK(0.5))), target, 1)
     draws: list[set[int]] = []
     for _ in range(3):
         held = step(suited, [target], states)

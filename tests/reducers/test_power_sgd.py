@@ -11,18 +11,18 @@ from thinwire import (
     Average,
     Cast,
     DataParallel,
-    Feedback,
+    ErrorFeedback,
     PowerIteration,
     PowerSGD,
     RandomK,
     Reducer,
     Simulated,
     Strategy,
+    all_ranks,
+    lockstep,
     replica_of,
-    together,
-    world,
 )
-from thinwire.core.lazy import dense
+from thinwire.core.lazy import materialize
 from thinwire.core.states import plain, restored
 from thinwire.lab.tasks.models import named
 
@@ -67,9 +67,9 @@ def trained(strategy: Strategy, targets: dict[str, Tensor], steps: int) -> dict[
 
 
 @pytest.mark.parametrize("layers", [1, 4, 16])
-@pytest.mark.parametrize("reducer", [PowerSGD(1), Feedback(PowerSGD(1))], ids=repr)
+@pytest.mark.parametrize("reducer", [PowerSGD(1), ErrorFeedback(PowerSGD(1))], ids=repr)
 def test_equal_shaped_layers_are_normalised_one_by_one(reducer: Reducer, layers: int) -> None:
-    # Normalised as a batch, 4 such layers keep 0.56 of the error's energy after 6 steps, and 16 keep 0.86.
+    # Normalized as a batch, 4 such layers keep 0.56 of the error's energy after 6 steps, and 16 keep 0.86.
     targets = {f"layer{i}": low_rank(12, 20, 1, seed=2 * i) for i in range(layers)}
     reduced = trained(DataParallel(reducer), targets, steps=6)
     assert max(distance(reduced[name], target) for name, target in targets.items()) < 1e-8
@@ -83,13 +83,13 @@ def test_the_least_ratio_is_judged_on_the_matrix(shape: tuple[int, ...], ratio: 
     # Judged on the raw shape of a convolution, the first three would count as 763, 7.9 and 170.
     told = parameter(torch.empty(shape, device="meta"))
     below, above = PowerSGD(4, least_ratio=ratio - 0.01), PowerSGD(4, least_ratio=ratio + 0.01)
-    assert below.suited(told) == below
-    assert above.suited(told) == Average()
+    assert below.specialize(told) == below
+    assert above.specialize(told) == Average()
 
 
 @pytest.mark.parametrize("shape", [(), (7,), (500,), (1, 500), (500, 1), (0, 5), (5, 0), (2, 3)])
 def test_what_two_factors_would_not_make_smaller_is_sent_as_it_is(shape: tuple[int, ...]) -> None:
-    assert PowerSGD(1).suited(parameter(torch.empty(shape, device="meta"))) == Average()
+    assert PowerSGD(1).specialize(parameter(torch.empty(shape, device="meta"))) == Average()
 
 
 @pytest.mark.parametrize("feedback", [True, False])
@@ -97,7 +97,7 @@ def test_what_is_unsaid_survives_a_cleared_gradient(feedback: bool) -> None:
     # Kept in p.grad, it would be erased by zero_grad() and be seen by gradient clipping.
     target = random(12, 20)
     model = nn.ParameterDict({"weight": nn.Parameter(torch.zeros(12, 20))})
-    strategy = DataParallel(Feedback(PowerSGD(1)) if feedback else PowerSGD(1))
+    strategy = DataParallel(ErrorFeedback(PowerSGD(1)) if feedback else PowerSGD(1))
     replica = replica_of(model)
     state, total = strategy.init(replica), torch.zeros(12, 20)
     for _ in range(60):
@@ -112,13 +112,13 @@ def test_what_is_unsaid_survives_a_cleared_gradient(feedback: bool) -> None:
 
 def test_the_gradient_holds_what_was_agreed_and_no_residual() -> None:
     target = random(12, 20)
-    reduced = trained(DataParallel(Feedback(PowerSGD(1))), {"weight": target}, steps=1)["weight"]
+    reduced = trained(DataParallel(ErrorFeedback(PowerSGD(1))), {"weight": target}, steps=1)["weight"]
     assert torch.linalg.matrix_rank(reduced) == 1
 
 
 def test_a_parameter_without_gradient_does_no_harm() -> None:
     replica = replica_of(nn.Linear(20, 12))
-    strategy = DataParallel(Feedback(PowerSGD(2)))
+    strategy = DataParallel(ErrorFeedback(PowerSGD(2)))
     Simulated(1).run([strategy.before_update(replica, strategy.init(replica))])
     assert all(p.grad is None for p in replica.parameters.values()), "nobody used it, so nothing moves it"
 
@@ -134,7 +134,7 @@ def test_half_and_double_precision_matrices_are_recovered(dtype: torch.dtype) ->
 @pytest.mark.parametrize("rank", [1, 3])
 def test_a_zero_matrix_gives_zeros_and_is_recovered_from(rank: int) -> None:
     target = low_rank(12, 20, 1)
-    suited, states = started(Feedback(PowerSGD(rank)), target, 2)
+    suited, states = started(ErrorFeedback(PowerSGD(rank)), target, 2)
     for _ in range(3):
         held = step(suited, [torch.zeros(12, 20)] * 2, states)
         states = held.states
@@ -152,7 +152,7 @@ def test_a_step_without_gradient_does_not_silence_a_layer_with_dead_units(reduce
     target = low_rank(24, 40, 1)
     target[:6] = 0
     target[:, :6] = 0
-    suited, states = started(Feedback(reducer), target, 2)
+    suited, states = started(ErrorFeedback(reducer), target, 2)
     states = step(suited, [torch.zeros_like(target)] * 2, states).states
     total = torch.zeros_like(target)
     for _ in range(8):
@@ -206,7 +206,7 @@ def test_the_first_factor_is_the_same_on_every_rank_and_differs_between_tensors(
 def test_a_warm_start_survives_a_checkpoint(steps: int, decay: float) -> None:
     # What was sent is not taken away from the total until the next step, and a checkpoint has to do so before.
     targets = by_rank(2, 12, 20)
-    suited, states = started(Feedback(PowerSGD(2), decay=decay), targets[0], 2)
+    suited, states = started(ErrorFeedback(PowerSGD(2), decay=decay), targets[0], 2)
     for _ in range(steps):
         states = step(suited, targets, states).states
     file = io.BytesIO()
@@ -243,7 +243,7 @@ def test_repeated_steps_find_the_best_approximation_of_their_rank() -> None:
 def test_repeated_with_feedback_a_fixed_matrix_is_reconstructed(rank: int) -> None:
     targets = by_rank(2, 12, 20)
     mean = torch.stack(targets).mean(0)
-    reduced = torch.stack(repeated(Feedback(PowerSGD(rank)), targets, 200))
+    reduced = torch.stack(repeated(ErrorFeedback(PowerSGD(rank)), targets, 200))
     early, late = (distance(reduced[:steps].mean(0), mean) for steps in (50, 200))
     # What is left unsaid stays bounded, so four times the steps leave a sixteenth of the error's energy, or nearly.
     assert late < early / 8
@@ -255,13 +255,13 @@ def test_a_matrix_gives_the_same_bits_alone_and_among_others(rank: int) -> None:
     # Which others share its round depends on how a wrapper cuts the model into buckets.
     def run(shapes: list[tuple[int, int]]) -> list[Tensor]:
         xs = [random(*shape, seed=7 * shape[0]) for shape in shapes]
-        reducer = Feedback(PowerSGD(rank))
+        reducer = ErrorFeedback(PowerSGD(rank))
         states = [reducer.init(x, 0) for x in xs]
         for _ in range(3):
-            talk = together((world(1), reducer.reduce(x, state)) for x, state in zip(xs, states, strict=True))
+            talk = lockstep((all_ranks(1), reducer.reduce(x, state)) for x, state in zip(xs, states, strict=True))
             (outcomes,) = Simulated(1).run([talk])
             states = [state for _, state in outcomes]
-        return [dense(reply.reduced) for reply, _ in outcomes]
+        return [materialize(reply.reduced) for reply, _ in outcomes]
 
     alone = run([(24, 40)])[0]
     for others in ([(9, 27)], [(7, 5)], [(9, 27), (11, 13)]):
@@ -271,7 +271,7 @@ def test_a_matrix_gives_the_same_bits_alone_and_among_others(rank: int) -> None:
 def test_a_codec_for_the_factors_draws_anew_in_every_step() -> None:
     # With one draw for all steps, the entries that it leaves out would never be said at all.
     target = random(12, 20)
-    suited, states = started(Feedback(PowerSGD(1, codec=RandomK(0.5))), target, 1)
+    suited, states = started(ErrorFeedback(PowerSGD(1, codec=RandomK(0.5))), target, 1)
     draws = []
     for _ in range(3):
         held = step(suited, [target], states)

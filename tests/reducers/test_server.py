@@ -2,15 +2,15 @@ import pytest
 import torch
 
 from thinwire import (
+    DGC,
     AdaComp,
     Average,
     Cast,
     Choose,
     Codec,
-    Feedback,
+    ErrorFeedback,
+    FittedFloat,
     Identity,
-    Matched,
-    Momentum,
     Nonzero,
     PowerIteration,
     PowerSGD,
@@ -22,9 +22,9 @@ from thinwire import (
     Sign,
     TopK,
     When,
-    world,
+    all_ranks,
 )
-from thinwire.core.lazy import dense
+from thinwire.core.lazy import materialize
 
 from ..helpers import by_rank, same_bits, started, step
 
@@ -32,7 +32,7 @@ NODES = 4
 
 
 def test_only_the_server_remembers() -> None:
-    suited, states = started(Server(Quantize(8), TopK(0.1), at=2), torch.zeros(50), NODES)
+    suited, states = started(Server(Quantize(8), TopK(0.1), rank=2), torch.zeros(50), NODES)
     for i in range(3):
         states = step(suited, by_rank(NODES, 50, seed=i), states).states
     assert [bool(state.residual.any()) for state in states] == [False, False, True, False]
@@ -41,7 +41,7 @@ def test_only_the_server_remembers() -> None:
 @pytest.mark.parametrize("down", [TopK(0.1), Sign(), Quantize(2), RandomK(0.3)], ids=repr)
 @pytest.mark.parametrize("at", [0, 3])
 def test_what_the_server_could_not_say_it_says_later(down: Codec, at: int) -> None:
-    suited, states = started(Server(Quantize(8), down, at=at), torch.zeros(50), NODES)
+    suited, states = started(Server(Quantize(8), down, rank=at), torch.zeros(50), NODES)
     heard, told = torch.zeros(50), torch.zeros(50)
     for i in range(20):
         held = step(suited, by_rank(NODES, 50, seed=i), states)
@@ -73,7 +73,7 @@ def test_workers_carry_one_message_each_way_and_the_server_everyones() -> None:
 
 
 def test_feedback_around_a_server_keeps_both_memories_apart() -> None:
-    suited, states = started(Feedback(Server(TopK(0.1), TopK(0.1))), torch.zeros(50), NODES)
+    suited, states = started(ErrorFeedback(Server(TopK(0.1), TopK(0.1))), torch.zeros(50), NODES)
     given, told = torch.zeros(50), torch.zeros(50)
     for i in range(20):
         xs = by_rank(NODES, 50, seed=i)
@@ -81,7 +81,7 @@ def test_feedback_around_a_server_keeps_both_memories_apart() -> None:
         states = held.states
         given += torch.stack(xs).mean(0)
         told += held.reduced
-    at_ranks = torch.stack([dense(state.residual) for state in states]).mean(0)
+    at_ranks = torch.stack([materialize(state.residual) for state in states]).mean(0)
     at_server = states[0].inner.residual
     torch.testing.assert_close(told + at_ranks + at_server, given, rtol=0, atol=1e-4)
 
@@ -90,8 +90,8 @@ def test_feedback_around_a_server_keeps_both_memories_apart() -> None:
     ("reducer", "down"),
     [
         (AdaComp(10), Nonzero()),
-        (Momentum(0.1), Nonzero()),
-        (Matched(refit=2), Identity()),
+        (DGC(0.1), Nonzero()),
+        (FittedFloat(refit=2), Identity()),
         (PowerIteration(2), Identity()),
         (PowerSGD(2), Identity()),
         (PowerSGD(1, codec=Cast("float16")), Identity()),
@@ -102,7 +102,7 @@ def test_feedback_around_a_server_keeps_both_memories_apart() -> None:
 def test_a_reducer_agrees_on_the_same_by_way_of_a_server(reducer: Reducer, down: Codec) -> None:
     shape = (12, 20)
     alone, states = started(reducer, torch.zeros(shape), NODES)
-    through, others = started(Server(reducer, down, at=1), torch.zeros(shape), NODES)
+    through, others = started(Server(reducer, down, rank=1), torch.zeros(shape), NODES)
     for i in range(4):
         xs = by_rank(NODES, *shape, seed=i)
         direct, served = step(alone, xs, states), step(through, xs, others)
@@ -116,13 +116,13 @@ def test_a_reducer_agrees_on_the_same_by_way_of_a_server(reducer: Reducer, down:
 
 
 def test_what_a_reducer_leaves_to_others_goes_by_way_of_the_server_too() -> None:
-    for reducer in (PowerSGD(2), Momentum(0.1)):
-        through = Server(reducer, Nonzero(), at=2)
-        for whole in (through, Feedback(through)):
-            assert started(whole, torch.zeros(30), NODES)[0] == Server(Identity(), Identity(), at=2)
+    for reducer in (PowerSGD(2), DGC(0.1)):
+        through = Server(reducer, Nonzero(), rank=2)
+        for whole in (through, ErrorFeedback(through)):
+            assert started(whole, torch.zeros(30), NODES)[0] == Server(Identity(), Identity(), rank=2)
     inside = Server(AdaComp(10), Nonzero())
     assert started(inside, torch.zeros(12, 20), NODES)[0] == inside
-    assert inside.shaped == AdaComp(10).shaped
+    assert inside.needs_shape == AdaComp(10).needs_shape
 
 
 def test_a_codec_and_saying_the_tensor_through_it_are_the_same() -> None:
@@ -133,8 +133,8 @@ def test_a_codec_and_saying_the_tensor_through_it_are_the_same() -> None:
 
 def test_who_only_serves_counts_for_nothing() -> None:
     xs = by_rank(NODES, 50)
-    suited, states = started(Server(Quantize(8), Identity(), apart=True), xs[0], NODES)
-    held = step(suited, xs, states, peers=world(NODES, without={0}))
+    suited, states = started(Server(Quantize(8), Identity(), dedicated=True), xs[0], NODES)
+    held = step(suited, xs, states, peers=all_ranks(NODES, without={0}))
     alone, states = started(Server(Quantize(8), Identity()), xs[0], NODES - 1)
     expected = step(alone, xs[1:], states)
     assert all(same_bits(reply.reduced, expected.reduced) for reply in held.replies)
@@ -143,7 +143,7 @@ def test_who_only_serves_counts_for_nothing() -> None:
 
 
 def test_a_server_that_is_not_there_is_refused() -> None:
-    suited, states = started(Server(Identity(), Identity(), at=2), torch.zeros(5), 2)
+    suited, states = started(Server(Identity(), Identity(), rank=2), torch.zeros(5), 2)
     with pytest.raises(ValueError, match="rank 2 as its target, but there are only 2 ranks"):
         step(suited, by_rank(2, 5), states)
 
@@ -157,7 +157,7 @@ def test_a_server_that_is_not_there_is_refused() -> None:
         ({"up": Identity(), "down": Identity(), "at": 0.5}, "rank of 0 or more, not 0.5"),
         ({"up": Identity(), "down": PowerSGD(2)}, r"a codec for down, not PowerSGD\(2\)"),
         ({"up": Identity(), "down": Identity(), "apart": 1}, "True or False, not 1"),
-        ({"up": Feedback(Server(Sign(), Sign())), "down": Identity()}, "speaks to a server of its own"),
+        ({"up": ErrorFeedback(Server(Sign(), Sign())), "down": Identity()}, "speaks to a server of its own"),
         ({"up": Sharded(Sign(), Sign()), "down": Identity()}, "speaks to a server of its own"),
     ],
 )

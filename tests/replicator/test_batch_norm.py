@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tests.attach import processes
 from tests.helpers import random
-from thinwire import Context, GlobalBatchNorm, Replicator, World, global_batch_norm
+from thinwire import Context, GlobalBatchNorm, InProcessCluster, Replicator, global_batch_norm
 
 CHANNELS = 3
 EVEN = ((5, 5), (4, 4))  # examples of each replica, step by step
@@ -87,7 +87,7 @@ def check(found: list[Trained], expected: Trained) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("sizes", [((6,), (3,)), EVEN, UNEVEN, ONE_EMPTY, ((3, 0, 1, 5), (0, 0, 0, 2))], ids=str)
 def test_the_joined_batch_gives_the_same(sizes: tuple[tuple[int, ...], ...], layout: str) -> None:
-    check(World(len(sizes[0])).run(lambda: on_a_replica(sizes, layout)), joined(sizes, layout))
+    check(InProcessCluster(len(sizes[0])).run(lambda: on_a_replica(sizes, layout)), joined(sizes, layout))
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ def test_the_joined_batch_gives_the_same(sizes: tuple[tuple[int, ...], ...], lay
 )
 def test_settings_mean_what_they_mean_in_torch(settings: dict[str, Any]) -> None:
     sizes = (*UNEVEN, (2, 3))
-    check(World(2).run(lambda: on_a_replica(sizes, settings=settings)), joined(sizes, settings=settings))
+    check(InProcessCluster(2).run(lambda: on_a_replica(sizes, settings=settings)), joined(sizes, settings=settings))
 
 
 @pytest.mark.parametrize("sizes", [EVEN, UNEVEN, ONE_EMPTY], ids=str)
 def test_processes_have_the_bits_of_threads(sizes: tuple[tuple[int, ...], ...]) -> None:
     found = processes.run(on_a_replica, sizes)
     check(found, joined(sizes))
-    simulated = World(2).run(lambda: on_a_replica(sizes))
+    simulated = InProcessCluster(2).run(lambda: on_a_replica(sizes))
     for one, other in zip(found, simulated, strict=True):
         for xs, ys in zip(one, other, strict=True):
             assert all(torch.equal(x, y) for x, y in zip(xs, ys, strict=True))
@@ -121,7 +121,7 @@ def test_a_mean_that_is_far_from_zero_loses_nothing() -> None:
         layer = global_batch_norm(layer_of(nn.BatchNorm1d).float(), context)
         return trained(layer, [halves[context.rank]])
 
-    found, expected = World(2).run(act), trained(layer_of(nn.BatchNorm1d), [x.double()])
+    found, expected = InProcessCluster(2).run(act), trained(layer_of(nn.BatchNorm1d), [x.double()])
     for name in ("outputs", "input_gradients"):
         here = torch.cat([getattr(f, name)[0] for f in found]).double()
         torch.testing.assert_close(here, getattr(expected, name)[0], rtol=1e-5, atol=1e-5)
@@ -137,7 +137,7 @@ def test_half_precision_is_rounded_once(dtype: torch.dtype) -> None:
         layer = global_batch_norm(layer_of(nn.BatchNorm1d).to(dtype).to(cast), context)
         return trained(layer, [halves[context.rank].to(cast)])
 
-    found, exact = World(2).run(lambda: act(dtype)), World(2).run(lambda: act(torch.float32))
+    found, exact = InProcessCluster(2).run(lambda: act(dtype)), InProcessCluster(2).run(lambda: act(torch.float32))
     for one, other in zip(found, exact, strict=True):
         assert one.outputs[0].dtype == one.input_gradients[0].dtype == one.parameter_gradients[0].dtype == dtype
         assert torch.equal(one.outputs[0], other.outputs[0].to(dtype))
@@ -148,7 +148,7 @@ def test_half_inputs_meet_single_parameters() -> None:
     def act() -> Trained:
         return trained(GlobalBatchNorm(CHANNELS, Replicator().context), [random(9, CHANNELS).bfloat16()])
 
-    (found,) = World(1).run(act)
+    (found,) = InProcessCluster(1).run(act)
     assert found.outputs[0].dtype == torch.bfloat16
     assert [g.dtype for g in found.parameter_gradients] == [torch.float32] * 2
 
@@ -164,7 +164,7 @@ def test_nothing_is_exchanged_in_eval_mode() -> None:
         made = global_batch_norm(deepcopy(layer), context)
         return (made(x) if context.rank == 0 else x), calls(context)
 
-    (found, number), _ = World(2).run(act)
+    (found, number), _ = InProcessCluster(2).run(act)
     assert torch.equal(found, layer(x))
     assert number == 0
 
@@ -180,7 +180,7 @@ def test_one_exchange_each_way(needs: bool) -> None:
         return forth, calls(context) - forth
 
     # What needs no gradient has no sums to be exchanged.
-    assert World(2).run(act) == [(1, int(needs))] * 2
+    assert InProcessCluster(2).run(act) == [(1, int(needs))] * 2
 
 
 def calls(context: Context) -> int:
@@ -198,8 +198,8 @@ def test_one_value_in_all_is_too_few() -> None:
             raise
 
     with pytest.raises(ValueError, match="more than 1 value per channel"):
-        World(2).run(lambda: act((0, 1)))
-    assert [len(y) for y in World(2).run(lambda: act((1, 1)))] == [1, 1]
+        InProcessCluster(2).run(lambda: act((0, 1)))
+    assert [len(y) for y in InProcessCluster(2).run(lambda: act((1, 1)))] == [1, 1]
 
 
 def test_batches_of_nothing_change_nothing() -> None:
@@ -210,7 +210,7 @@ def test_batches_of_nothing_change_nothing() -> None:
         assert all((g == 0).all() for g in found.parameter_gradients)
         return layer
 
-    for layer in World(2).run(act):
+    for layer in InProcessCluster(2).run(act):
         assert (layer.running_mean == 0).all()
         assert (layer.running_var == 1).all()
 
@@ -287,7 +287,7 @@ def test_copies_share_the_way_to_the_others() -> None:
         assert copy.weight is not layer.weight
         return same
 
-    assert World(2).run(act) == [True, True]
+    assert InProcessCluster(2).run(act) == [True, True]
 
 
 def build() -> nn.Module:
@@ -321,7 +321,11 @@ def test_replicas_train_as_one_would_with_all_examples(where: str) -> None:
     whole = build()
     train(whole, torch.optim.SGD(whole.parameters(), lr=0.1, momentum=0.9), slice(None))
     overlap = "overlap" in where
-    found = World(2).run(lambda: as_a_replica(overlap)) if where == "threads" else processes.run(as_a_replica, overlap)
+    found = (
+        InProcessCluster(2).run(lambda: as_a_replica(overlap))
+        if where == "threads"
+        else processes.run(as_a_replica, overlap)
+    )
     for state in found:
         torch.testing.assert_close(state, whole.state_dict(), rtol=1e-10, atol=1e-10)
 
@@ -339,7 +343,7 @@ def test_an_averaged_model_is_refreshed_with_the_batches_of_all() -> None:
         return mean[0]
 
     expected = torch.stack([torch.cat(parts).mean(0) for parts in zip(*batches, strict=True)]).mean(0)
-    for layer in World(2).run(act):
+    for layer in InProcessCluster(2).run(act):
         torch.testing.assert_close(layer.running_mean, expected)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import thinwire
 from tests.attach.processes import run
 from tests.replicator.test_replicator import bits, network
-from thinwire import Replicator, World
+from thinwire import InProcessCluster, Replicator
 
 
 def shuffled(context: thinwire.Context) -> Iterator[Tensor]:
@@ -80,19 +80,19 @@ METHODS = [
     "dense",
     "powersgd",
     "powergossip",
-    "LocalSteps(Identity(), every=4)",
-    "LocalSteps(Feedback(TopK(0.1)), every=3, delay=2)",  # in flight when it is saved
+    "LocalSGD(Identity(), every=4)",
+    "LocalSGD(ErrorFeedback(TopK(0.1)), every=3, delay=2)",  # in flight when it is saved
     "osgp",
 ]
 
 
 @pytest.mark.parametrize(("method", "inputs"), [*((method, shuffled) for method in METHODS), ("topk", Remembering)])
 def test_what_was_stopped_goes_on_to_the_same_bits(method, inputs, tmp_path):
-    whole = World(2).run(lambda: trained(method, 9, inputs=inputs))  # saving changes nothing either
+    whole = InProcessCluster(2).run(lambda: trained(method, 9, inputs=inputs))  # saving changes nothing either
     folder = str(tmp_path / "stopped")
     with pytest.raises(KeyboardInterrupt):
-        World(2).run(lambda: trained(method, 9, folder, breaks_at=5, inputs=inputs))
-    resumed = World(2).run(lambda: trained(method, 9, folder, inputs=inputs))
+        InProcessCluster(2).run(lambda: trained(method, 9, folder, breaks_at=5, inputs=inputs))
+    resumed = InProcessCluster(2).run(lambda: trained(method, 9, folder, inputs=inputs))
     for (losses, model, counted), (later, same, recounted) in zip(whole, resumed, strict=True):
         assert later == losses[4:], "from the last checkpoint on, after step 4"
         assert same == model
@@ -100,38 +100,40 @@ def test_what_was_stopped_goes_on_to_the_same_bits(method, inputs, tmp_path):
 
 
 def test_a_training_that_was_finished_has_nothing_left_to_do(tmp_path):
-    first = World(2).run(lambda: trained("topk", 4, str(tmp_path)))
-    again = World(2).run(lambda: trained("topk", 4, str(tmp_path)))
+    first = InProcessCluster(2).run(lambda: trained("topk", 4, str(tmp_path)))
+    again = InProcessCluster(2).run(lambda: trained("topk", 4, str(tmp_path)))
     assert [losses for losses, *_ in again] == [[], []]
     assert [model for _, model, _ in again] == [model for _, model, _ in first]
 
 
 def test_a_finished_training_can_be_made_longer(tmp_path):
-    World(2).run(lambda: trained("topk", 4, str(tmp_path)))
-    longer = World(2).run(lambda: trained("topk", 7, str(tmp_path)))
-    assert [model for _, model, _ in longer] == [model for _, model, _ in World(2).run(lambda: trained("topk", 7))]
+    InProcessCluster(2).run(lambda: trained("topk", 4, str(tmp_path)))
+    longer = InProcessCluster(2).run(lambda: trained("topk", 7, str(tmp_path)))
+    assert [model for _, model, _ in longer] == [
+        model for _, model, _ in InProcessCluster(2).run(lambda: trained("topk", 7))
+    ]
 
 
 def test_processes_go_on_from_what_threads_wrote(tmp_path):
-    World(2).run(lambda: trained("powersgd", 4, str(tmp_path)))
+    InProcessCluster(2).run(lambda: trained("powersgd", 4, str(tmp_path)))
     assert run(trained, "powersgd", 7, str(tmp_path), ranks=2)[0][1] == run(trained, "powersgd", 7, ranks=2)[0][1]
 
 
 def test_the_newest_that_all_have_is_taken(tmp_path):
-    World(2).run(lambda: trained("dense", 6, str(tmp_path)))
+    InProcessCluster(2).run(lambda: trained("dense", 6, str(tmp_path)))
     (tmp_path / "rank-1-step-6.pt").unlink()  # as if one had been killed before it could write
-    resumed = World(2).run(lambda: trained("dense", 6, str(tmp_path)))
+    resumed = InProcessCluster(2).run(lambda: trained("dense", 6, str(tmp_path)))
     assert [len(losses) for losses, *_ in resumed] == [2, 2]
-    assert resumed[0][1] == World(2).run(lambda: trained("dense", 6))[0][1]
+    assert resumed[0][1] == InProcessCluster(2).run(lambda: trained("dense", 6))[0][1]
 
 
 def test_no_more_than_the_last_two_are_held(tmp_path):
-    World(1).run(lambda: trained("dense", 9, str(tmp_path)))
+    InProcessCluster(1).run(lambda: trained("dense", 9, str(tmp_path)))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rank-0-step-8.pt", "rank-0-step-9.pt"]
 
 
 def test_what_is_written_is_plain(tmp_path):
-    World(1).run(lambda: trained("powersgd", 2, str(tmp_path)))
+    InProcessCluster(1).run(lambda: trained("powersgd", 2, str(tmp_path)))
     state = torch.load(tmp_path / "rank-0-step-2.pt", weights_only=True)
     assert state["step"] == 2
     assert state["kept"].keys() == {"model 0", "optimizer 0", "schedule"}
@@ -140,11 +142,17 @@ def test_what_is_written_is_plain(tmp_path):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda folder: World(2).run(lambda: trained("int8", 4, folder)), r"method .*TopK.*, and this one has"),
-        (lambda folder: World(3).run(lambda: trained("topk", 4, folder)), "rank 2 has none. Was it written by as many"),
-        (lambda folder: World(1).run(lambda: trained("topk", 4, folder)), "ranks 2, and this one has 1"),
         (
-            lambda folder: World(2).run(
+            lambda folder: InProcessCluster(2).run(lambda: trained("int8", 4, folder)),
+            r"method .*TopK.*, and this one has",
+        ),
+        (
+            lambda folder: InProcessCluster(3).run(lambda: trained("topk", 4, folder)),
+            "rank 2 has none. Was it written by as many",
+        ),
+        (lambda folder: InProcessCluster(1).run(lambda: trained("topk", 4, folder)), "ranks 2, and this one has 1"),
+        (
+            lambda folder: InProcessCluster(2).run(
                 lambda: Replicator("topk").run(lambda c, i: i, lambda c: [1], checkpoint=folder)
             ),
             "holds model 0, optimizer 0, schedule, and this training has nothing",
@@ -152,7 +160,7 @@ def test_what_is_written_is_plain(tmp_path):
     ],
 )
 def test_another_trainings_checkpoint_is_refused_and_left_alone(change, problem, tmp_path):
-    World(2).run(lambda: trained("topk", 2, str(tmp_path)))
+    InProcessCluster(2).run(lambda: trained("topk", 2, str(tmp_path)))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(ValueError, match=problem):
         change(str(tmp_path))
@@ -190,15 +198,15 @@ def epochs(folder: str, breaks_at: int | None = None) -> tuple[list[list[float]]
 
 @pytest.mark.parametrize(("breaks_at", "left"), [(0, [3, 3, 3]), (4, [0, 2, 3]), (6, [0, 0, 3]), (8, [0, 0, 1])])
 def test_several_runs_in_one_folder_go_on_in_the_one_that_was_stopped(breaks_at, left, tmp_path):
-    whole, model = World(2).run(lambda: epochs(str(tmp_path / "whole")))[0]
+    whole, model = InProcessCluster(2).run(lambda: epochs(str(tmp_path / "whole")))[0]
     assert [len(losses) for losses in whole] == [3, 3, 3], "each makes steps of its own"
     folder = str(tmp_path / "stopped")
     with pytest.raises(KeyboardInterrupt):
-        World(2).run(lambda: epochs(folder, breaks_at))
-    resumed, same = World(2).run(lambda: epochs(folder))[0]
+        InProcessCluster(2).run(lambda: epochs(folder, breaks_at))
+    resumed, same = InProcessCluster(2).run(lambda: epochs(folder))[0]
     expected = [losses[len(losses) - n :] for losses, n in zip(whole, left, strict=True)]
     assert (resumed, same) == (expected, model)
-    nothing, same = World(2).run(lambda: epochs(folder))[0]
+    nothing, same = InProcessCluster(2).run(lambda: epochs(folder))[0]
     assert (nothing, same) == ([[], [], []], model), "all of it is past"
 
 
@@ -225,13 +233,13 @@ def wrapped_in_between(folder: str, breaks_at: int | None = None) -> tuple[int, 
 
 
 def test_what_is_wrapped_between_runs_goes_on_too(tmp_path):
-    whole = World(2).run(lambda: wrapped_in_between(str(tmp_path / "whole")))
+    whole = InProcessCluster(2).run(lambda: wrapped_in_between(str(tmp_path / "whole")))
     with pytest.raises(KeyboardInterrupt):
-        World(2).run(lambda: wrapped_in_between(str(tmp_path / "stopped"), breaks_at=5))
-    assert World(2).run(lambda: wrapped_in_between(str(tmp_path / "stopped"))) == whole
+        InProcessCluster(2).run(lambda: wrapped_in_between(str(tmp_path / "stopped"), breaks_at=5))
+    assert InProcessCluster(2).run(lambda: wrapped_in_between(str(tmp_path / "stopped"))) == whole
 
 
 def test_a_run_without_a_step_leaves_what_was_saved(tmp_path):
-    World(1).run(lambda: wrapped_in_between(str(tmp_path)))
+    InProcessCluster(1).run(lambda: wrapped_in_between(str(tmp_path)))
     runs = [torch.load(path, weights_only=True)["run"] for path in sorted(tmp_path.iterdir())]
     assert runs == [2, 2], "and not 3, which made no steps"

@@ -12,7 +12,7 @@ from torch import nn
 
 import thinwire
 from tests.attach.processes import Gone, run
-from thinwire import ContractError, World
+from thinwire import ContractError, InProcessCluster
 
 RANKS = 3
 
@@ -110,7 +110,7 @@ def means_of_other_models() -> str:
 
 
 def wrapped_otherwise() -> str:
-    replicator = thinwire.Replicator("Feedback(TopK(0.01))")
+    replicator = thinwire.Replicator("ErrorFeedback(TopK(0.01))")
     settings = {"on_nonfinite": "skip"} if replicator.rank == 1 else {}
     model = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -127,8 +127,8 @@ CASES = {
         "replica 2 calls average() of wrap() number 2 at",
     ),
     wrapped_otherwise: (
-        "replicas 0 and 2 call wrap() by Feedback(TopK(0.01)) at",
-        "replica 1 calls wrap() by Feedback(TopK(0.01)), overlap=True, on_nonfinite='skip' at",
+        "replicas 0 and 2 call wrap() by ErrorFeedback(TopK(0.01)) at",
+        "replica 1 calls wrap() by ErrorFeedback(TopK(0.01)), overlap=True, on_nonfinite='skip' at",
     ),
     out_of_order: (
         "replicas 0 and 2 call all_sum of {'loss': float32[2]} at",
@@ -145,7 +145,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_all_replicas_are_told_both_calls_and_where_they_are(case):
-    for found in (World(RANKS).run(case), run(case, ranks=RANKS)):
+    for found in (InProcessCluster(RANKS).run(case), run(case, ranks=RANKS)):
         assert len(set(found)) == 1, "one error for all"
         assert all(text in found[0] for text in CASES[case]), found[0]
         assert found[0].startswith("the replicas are out of step, at the call number")
@@ -153,7 +153,7 @@ def test_all_replicas_are_told_both_calls_and_where_they_are(case):
 
 
 def test_the_lines_are_those_of_the_calls():
-    text, *_ = World(RANKS).run(out_of_order)
+    text, *_ = InProcessCluster(RANKS).run(out_of_order)
     source = Path(__file__).read_text().splitlines()
     lines = [int(n) for n in re.findall(r"test_contract\.py:(\d+)", text)]
     assert ["the others" in source[n - 1] or "replica 1" in source[n - 1] for n in lines] == [True, True]
@@ -178,7 +178,7 @@ def stops(how: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "ranks", [lambda: World(RANKS).run(lambda: stops("raises")), lambda: run(stops, "raises", ranks=3)]
+    "ranks", [lambda: InProcessCluster(RANKS).run(lambda: stops("raises")), lambda: run(stops, "raises", ranks=3)]
 )
 def test_a_replica_that_raised_is_named_with_its_error_and_its_last_call(ranks):
     first, second, third = ranks()
@@ -204,4 +204,4 @@ def test_nothing_goes_on_after_that():
         replicator.context.all_sum(1)
 
     with pytest.raises(RuntimeError, match="out of step since an earlier error; restart"):
-        World(2).run(act)
+        InProcessCluster(2).run(act)

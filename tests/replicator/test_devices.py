@@ -11,7 +11,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 import thinwire
 from tests.attach.processes import run
-from thinwire import Replicator, World
+from thinwire import InProcessCluster, Replicator
 
 STEPS = 4
 
@@ -78,12 +78,12 @@ WHOLE = {name: p.numel() for name, p in Network().named_parameters()}
 
 
 def one_process_each() -> list[Any]:
-    return World(2).run(lambda: trained(None, devices=1))
+    return InProcessCluster(2).run(lambda: trained(None, devices=1))
 
 
 @pytest.mark.parametrize("ranks", ["threads", "processes"])
 def test_parts_placed_by_hand_train_as_the_whole_does(ranks):
-    found = World(4).run(lambda: trained(by_hand)) if ranks == "threads" else run(trained, by_hand, ranks=4)
+    found = InProcessCluster(4).run(lambda: trained(by_hand)) if ranks == "threads" else run(trained, by_hand, ranks=4)
     assert [rank for *_, rank in found] == [0, 0, 1, 1]
     for losses, parts, rank in found:
         whole_losses, whole, _ = one_process_each()[rank]
@@ -97,7 +97,7 @@ def test_parts_placed_by_hand_train_as_the_whole_does(ranks):
 
 
 def test_any_method_speaks_about_the_parts():
-    found = run(trained, by_plan, "Feedback(TopK(0.2))", 2, None, 100, ranks=4)
+    found = run(trained, by_plan, "ErrorFeedback(TopK(0.2))", 2, None, 100, ranks=4)
     assert [parts for _, parts, _ in found[:2]] == [parts for _, parts, _ in found[2:]], "replicas are alike"
     assert all(sum(losses[-10:]) < sum(losses[:10]) / 2 for losses, *_ in found)
 
@@ -129,7 +129,7 @@ def test_split_replicas_go_on_from_checkpoints(split, tmp_path):
 
 def test_meshes_are_made_of_processes():
     with pytest.raises(ValueError, match="a torch mesh is made of processes, and these ranks are threads"):
-        World(4).run(lambda: trained(by_plan))
+        InProcessCluster(4).run(lambda: trained(by_plan))
 
 
 def test_a_device_that_is_not_there_is_shown():
@@ -161,7 +161,7 @@ def several_outputs() -> list[float]:
 
 def test_parts_take_and_give_several_tensors():
     expected = [2.0, 6.0, 26.0, 52.0, 1, 20.0 + 52.0, 20.0 + 26.0]
-    assert World(2).run(several_outputs) == [expected] * 2
+    assert InProcessCluster(2).run(several_outputs) == [expected] * 2
 
 
 def attached_to_all() -> str:
@@ -200,7 +200,7 @@ def held_in_full(method: str) -> list[float]:
     return [x for i in (0, 4) for p in layers[i].parameters() for x in p.tolist()]
 
 
-@pytest.mark.parametrize("method", ["natural", "Feedback(TopK(0.3))"])
+@pytest.mark.parametrize("method", ["natural", "ErrorFeedback(TopK(0.3))"])
 def test_what_both_devices_hold_stays_the_same_on_both(method):
     first, *others = run(held_in_full, method, ranks=4)
     assert all(other == first for other in others)
@@ -235,7 +235,9 @@ def batches_of_other_sizes() -> str:
 
 @pytest.mark.parametrize("ranks", ["threads", "processes"])
 def test_devices_that_call_a_part_with_other_inputs_are_told(ranks):
-    first, second = World(2).run(batches_of_other_sizes) if ranks == "threads" else run(batches_of_other_sizes)
+    first, second = (
+        InProcessCluster(2).run(batches_of_other_sizes) if ranks == "threads" else run(batches_of_other_sizes)
+    )
     assert first == second
     for device, rows in ((0, 2), (1, 3)):
         assert (
@@ -265,7 +267,7 @@ def named_inputs() -> list[float]:
 
 def test_parts_take_tensors_by_name_and_none():
     expected = [7.0, 13.0, 28.0, 52.0, 14.0, 26.0]
-    assert World(2).run(named_inputs) == run(named_inputs) == [expected] * 2
+    assert InProcessCluster(2).run(named_inputs) == run(named_inputs) == [expected] * 2
 
 
 @pytest.mark.parametrize(("devices", "index", "expected"), [(1, 0, 3), (2, 0, 3), (2, 1, 4)])
@@ -290,7 +292,7 @@ def through_parts(frozen: bool) -> list[float]:
 @pytest.mark.parametrize(("frozen", "gradients"), [(True, (0, 4)), (False, (12, 4))])
 @pytest.mark.parametrize("ranks", ["threads", "processes"])
 def test_what_needs_no_gradient_where_it_is_computed_needs_none_elsewhere(ranks, frozen, gradients):
-    found = World(2).run(lambda: through_parts(frozen)) if ranks == "threads" else run(through_parts, frozen)
+    found = InProcessCluster(2).run(lambda: through_parts(frozen)) if ranks == "threads" else run(through_parts, frozen)
     assert found[0][:2] == found[1][:2]
     assert tuple(len(values) - 2 for values in found) == gradients
 
@@ -310,7 +312,7 @@ def not_in_a_run() -> str:
 
 @pytest.mark.parametrize("ranks", ["threads", "processes"])
 def test_a_device_that_is_not_in_a_run_is_told(ranks):
-    first, second = World(2).run(not_in_a_run) if ranks == "threads" else run(not_in_a_run)
+    first, second = InProcessCluster(2).run(not_in_a_run) if ranks == "threads" else run(not_in_a_run)
     assert first == second
     assert "device 0 of replica 0 calls run() until inputs end" in first
     assert "device 1 of replica 0 calls a part on logical device 1" in first

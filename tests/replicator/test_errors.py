@@ -12,14 +12,18 @@ from torch import Tensor, nn
 
 import thinwire
 from tests.attach.processes import run
-from thinwire import Replicator, World
+from thinwire import InProcessCluster, Replicator
 from thinwire.transports import failure_agreement as meeting
 
 EITHER = pytest.mark.parametrize("ranks", ["threads", "processes"])
 
 
 def on(ranks: str, function: Callable[..., Any], *args: Any, count: int = 2) -> list[Any]:
-    return World(count).run(lambda: function(*args)) if ranks == "threads" else run(function, *args, ranks=count)
+    return (
+        InProcessCluster(count).run(lambda: function(*args))
+        if ranks == "threads"
+        else run(function, *args, ranks=count)
+    )
 
 
 def error_of(act: Callable[[], Any]) -> str:
@@ -196,7 +200,7 @@ def test_a_weighted_mean_of_halves_does_not_overflow():
         context = Replicator().context
         return float(context.weighted_mean(torch.tensor(2.0 + context.rank, dtype=torch.float16), weight=40_000))
 
-    assert World(2).run(mean) == [2.5, 2.5]
+    assert InProcessCluster(2).run(mean) == [2.5, 2.5]
 
 
 def test_nothing_is_asked_of_nothing():
@@ -204,7 +208,7 @@ def test_nothing_is_asked_of_nothing():
     assert context.all_gather({}) == context.all_max({}) == context.all_sum({}) == context.broadcast({}) == {}
 
 
-class Draws:
+class RandomState:
     """Inputs that remember where they are, and draw."""
 
     def __init__(self) -> None:
@@ -224,7 +228,7 @@ class Draws:
 
 def test_inputs_that_remember_go_on_drawing(tmp_path):
     def drawn(steps: int, folder: str | None) -> list[float]:
-        return Replicator(seed=1).run(lambda context, x: x, lambda context: Draws(), steps, checkpoint=folder)
+        return Replicator(seed=1).run(lambda context, x: x, lambda context: RandomState(), steps, checkpoint=folder)
 
     assert drawn(2, str(tmp_path)) + drawn(5, str(tmp_path)) == drawn(5, None)
 
@@ -263,7 +267,7 @@ def test_what_ranks_in_one_process_share_speaks_for_one_of_them():
         shared[0].context.all_sum(1)
 
     with pytest.raises(RuntimeError, match=r"rank 1 speaks as rank 0|rank 0 speaks as rank 1"):
-        World(2).run(act)
+        InProcessCluster(2).run(act)
 
 
 def test_ranks_that_all_caught_an_error_go_on():
@@ -276,7 +280,7 @@ def test_ranks_that_all_caught_an_error_go_on():
         replicator.close()
         return Replicator().context.all_sum(1)
 
-    world = World(2)
+    world = InProcessCluster(2)
     assert world.run(act) == [2, 2]
     assert world.run(act) == [2, 2], "again"
 
@@ -293,14 +297,14 @@ def test_what_could_not_be_wrapped_leaves_nothing_behind():
         optimizer.step()
         return replicator.handles[0].meter.steps
 
-    assert World(2).run(act) == [1, 1]
+    assert InProcessCluster(2).run(act) == [1, 1]
 
 
 def test_inputs_without_end_have_no_length():
     def act() -> list[int]:
         return Replicator().run(lambda context, i: i, lambda context: range(10**20), steps=2)
 
-    assert World(2).run(act) == [[0, 1]] * 2
+    assert InProcessCluster(2).run(act) == [[0, 1]] * 2
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 import thinwire
 from tests.attach.processes import run
-from thinwire import Replicator, World
+from thinwire import InProcessCluster, Replicator
 
 
 def fed(seed: int | None, devices: int = 1) -> tuple[int, list[float]]:
@@ -29,7 +29,7 @@ def fed(seed: int | None, devices: int = 1) -> tuple[int, list[float]]:
 @pytest.mark.parametrize("seed", [None, 0])
 @pytest.mark.parametrize("ranks", ["threads", "processes"])
 def test_no_replica_is_fed_what_another_one_is(ranks, seed):
-    found = World(5).run(lambda: fed(seed)) if ranks == "threads" else run(fed, seed, ranks=5)
+    found = InProcessCluster(5).run(lambda: fed(seed)) if ranks == "threads" else run(fed, seed, ranks=5)
     numbers = [x for _, given in found for x in given]
     assert len(numbers) == len(set(numbers)) == 5 * 16
 
@@ -37,7 +37,7 @@ def test_no_replica_is_fed_what_another_one_is(ranks, seed):
 @pytest.mark.parametrize("seed", [None, 0])
 @pytest.mark.parametrize("ranks", ["threads", "processes"])
 def test_all_devices_of_a_replica_are_fed_the_same(ranks, seed):
-    found = World(4).run(lambda: fed(seed, 2)) if ranks == "threads" else run(fed, seed, 2, ranks=4)
+    found = InProcessCluster(4).run(lambda: fed(seed, 2)) if ranks == "threads" else run(fed, seed, 2, ranks=4)
     assert [replica for replica, _ in found] == [0, 0, 1, 1]
     assert found[0] == found[1]
     assert found[2] == found[3]
@@ -58,18 +58,18 @@ def of_other_lengths(steps: int | None = None) -> str | int:
 
 @pytest.mark.parametrize("ranks", ["threads", "processes"])
 def test_inputs_that_are_known_to_differ_in_length_are_told_before_the_first_step(ranks):
-    first, *others = World(3).run(of_other_lengths) if ranks == "threads" else run(of_other_lengths, ranks=3)
+    first, *others = InProcessCluster(3).run(of_other_lengths) if ranks == "threads" else run(of_other_lengths, ranks=3)
     assert all(other == first for other in others)
     assert first.startswith("the inputs of run() at test_inputs.py:")
     assert "(batches: replica 0 3, replica 1 4, replica 2 3): give all replicas as many" in first
 
 
 def test_so_many_steps_as_all_have_inputs_for():
-    assert World(3).run(lambda: of_other_lengths(steps=3)) == [3, 3, 3]
+    assert InProcessCluster(3).run(lambda: of_other_lengths(steps=3)) == [3, 3, 3]
 
 
 def test_shares_are_of_one_length_and_nobody_has_what_another_has():
-    shares = World(3).run(lambda: Replicator().context.share(list("abcdefghijk")))
+    shares = InProcessCluster(3).run(lambda: Replicator().context.share(list("abcdefghijk")))
     assert [list(share) for share in shares] == [["a", "d", "g"], ["b", "e", "h"], ["c", "f", "i"]]
     first = shares[0]
     assert (len(first), first[-1], first[1:], first[::-1]) == (3, "g", ["d", "g"], ["g", "d", "a"])
@@ -78,4 +78,4 @@ def test_shares_are_of_one_length_and_nobody_has_what_another_has():
         with pytest.raises(IndexError, match=f"a share of 3 examples has none with the number {beyond}"):
             first[beyond]
     with pytest.raises(ValueError, match="2 examples cannot be shared by 3 replicas"):
-        World(3).run(lambda: Replicator().context.share([1, 2]))
+        InProcessCluster(3).run(lambda: Replicator().context.share([1, 2]))

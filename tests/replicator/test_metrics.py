@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.attach import processes
 from tests.helpers import random
-from thinwire import Replicator, Tally, World
+from thinwire import InProcessCluster, Replicator, Tally
 
 SIZES = (3, 0, 1, 8)  # values that replicas have
 
@@ -124,12 +124,12 @@ def merged(ranks: int, shape: tuple[int, ...]) -> tuple[float, Tensor, Tensor]:
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3)], ids=str)
 def test_replicas_know_of_what_all_have_counted(ranks: int, shape: tuple[int, ...]) -> None:
-    found = World(ranks).run(lambda: merged(ranks, shape))
+    found = InProcessCluster(ranks).run(lambda: merged(ranks, shape))
     assert all(same(one, found[0]) for one in found)
 
 
 def test_processes_have_the_bits_of_threads() -> None:
-    found, simulated = processes.run(merged, 2, (3,)), World(2).run(lambda: merged(2, (3,)))
+    found, simulated = processes.run(merged, 2, (3,)), InProcessCluster(2).run(lambda: merged(2, (3,)))
     assert all(same(one, simulated[0]) for one in found)
 
 
@@ -138,7 +138,7 @@ def same(one: tuple[float, Tensor, Tensor], other: tuple[float, Tensor, Tensor])
 
 
 def test_if_nobody_has_counted_anything_there_is_no_mean() -> None:
-    for found in World(2).run(lambda: Tally().merged(Replicator().context)):
+    for found in InProcessCluster(2).run(lambda: Tally().merged(Replicator().context)):
         assert found.count == 0
         assert found.mean.isnan()
 
@@ -150,7 +150,7 @@ def test_replicas_count_values_of_one_shape() -> None:
         return tally.merged(context)
 
     with pytest.raises(ValueError, match=r"different shapes: \[\[2, 3\], \[3, 2\]\]"):
-        World(2).run(act)
+        InProcessCluster(2).run(act)
 
 
 def test_a_state_is_plain_and_can_be_gone_on_from(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_replicator_keeps_it(tmp_path: Path) -> None:
         replicator.run(step, lambda context: [1.0, 2.0, 4.0, 8.0], steps, checkpoint=tmp_path)
         return tally.merged(replicator.context)
 
-    World(2).run(lambda: act(3))
-    for found in World(2).run(lambda: act(4)):
+    InProcessCluster(2).run(lambda: act(3))
+    for found in InProcessCluster(2).run(lambda: act(4)):
         assert found.count == 8
         assert found.mean.item() == pytest.approx(3.75 + 0.5)

@@ -11,7 +11,7 @@ import torch
 
 import thinwire
 from tests.attach.processes import run
-from thinwire import World
+from thinwire import InProcessCluster
 
 RANKS = 3
 
@@ -54,7 +54,7 @@ def plain(nest: Any) -> Any:
 
 
 def test_they_are_right():
-    first, *others = World(RANKS).run(asked)
+    first, *others = InProcessCluster(RANKS).run(asked)
     assert all(other == first for other in others)
     f32, i64 = "torch.float32", "torch.int64"
     assert first["sum"] == {"x": (f32, [3.0, 6.0, 9.0, 12.0]), "n": 6, "f": [1.5, (i64, [3, 27])]}
@@ -77,7 +77,7 @@ def test_they_are_right():
 
 
 def test_processes_give_the_same():
-    assert run(asked, ranks=RANKS) == World(RANKS).run(asked)
+    assert run(asked, ranks=RANKS) == InProcessCluster(RANKS).run(asked)
 
 
 def test_one_replica_is_its_own_world():
@@ -109,7 +109,7 @@ def flown() -> dict[str, list[float]]:
 
 def test_gradients_flow_to_all_replicas():
     total = 1.0 + 2.0 + 3.0
-    found = World(RANKS).run(flown)
+    found = InProcessCluster(RANKS).run(flown)
     for rank, gradients in enumerate(found):
         assert gradients["sum"] == gradients["nest"] == [total] * 2
         assert gradients["mean"] == pytest.approx([total / RANKS] * 2)
@@ -214,7 +214,7 @@ def test_values_of_all_types_are_what_they_should_be():
         "rows": [torch.tensor(x) for x in (1.0, 5.0, 9.0, 13.0)],
         "an array": 8.0,
     }
-    for found in (*World(RANKS).run(values_of_all_types), *run(values_of_all_types, ranks=RANKS)):
+    for found in (*InProcessCluster(RANKS).run(values_of_all_types), *run(values_of_all_types, ranks=RANKS)):
         torch.testing.assert_close(found, expected)
 
 
@@ -226,7 +226,7 @@ def test_gradients_flow_through_complex_numbers():
         return complex(x.grad)
 
     # The squared size of a mean of two, counted once and twice; its gradient is twice the mean, times a half.
-    assert World(2).run(gradient) == [pytest.approx(3 * (1 + 1j))] * 2
+    assert InProcessCluster(2).run(gradient) == [pytest.approx(3 * (1 + 1j))] * 2
 
 
 def test_gradients_flow_where_nothing_was_counted():
@@ -237,7 +237,7 @@ def test_gradients_flow_where_nothing_was_counted():
         return float(x.grad)
 
     # Each replica's mean is asked for its gradient, and each has all the weight there is, or none.
-    assert World(2).run(gradient) == [0.0, 2 * 6.0]
+    assert InProcessCluster(2).run(gradient) == [0.0, 2 * 6.0]
 
 
 def counted(act: Callable[[thinwire.Context], object], checked: bool) -> int:
@@ -248,4 +248,4 @@ def counted(act: Callable[[thinwire.Context], object], checked: bool) -> int:
         act(replicator.context)
         return replicator.meter.link_bytes
 
-    return World(4).run(replica)[0]
+    return InProcessCluster(4).run(replica)[0]

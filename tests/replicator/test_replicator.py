@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import thinwire
 from tests.attach.processes import run
-from thinwire import Replicator, World
+from thinwire import InProcessCluster, Replicator
 
 STEPS = 5
 
@@ -58,14 +58,14 @@ def trained(method: str, overlap: bool = False, **settings: Any) -> dict[str, An
 @pytest.mark.parametrize("method", ["dense", "powersgd"])
 def test_saying_it_in_backward_gives_the_same_model(method):
     plain, ddp = run(trained, method, ranks=2), run(trained, method, True, ranks=2)
-    simulated = World(2).run(lambda: trained(method, True))
+    simulated = InProcessCluster(2).run(lambda: trained(method, True))
     assert [one.pop("ddp") for one in (plain[0], ddp[0], simulated[0])] == [False, True, False]
     assert plain[0]["model"] == ddp[0]["model"] == simulated[0]["model"]
     assert ddp[0]["payload"] == simulated[0]["payload"] < plain[0]["payload"], "nothing about which have a gradient"
 
 
 def test_methods_whose_replicas_differ_have_nothing_to_say_in_backward():
-    first, second = World(2).run(lambda: trained("dpsgd", True))
+    first, second = InProcessCluster(2).run(lambda: trained("dpsgd", True))
     assert first["model"] == second["model"], "the mean of both"
     assert not first["ddp"]
 
@@ -82,8 +82,8 @@ def test_replicas_draw_numbers_of_their_own_from_one_seed():
         Replicator(seed=1)
         return float(torch.rand(()))
 
-    assert len(set(World(4).run(drawn))) == 4
-    assert World(4).run(drawn) == World(4).run(drawn)
+    assert len(set(InProcessCluster(4).run(drawn))) == 4
+    assert InProcessCluster(4).run(drawn) == InProcessCluster(4).run(drawn)
 
 
 def test_the_launchers_method_goes_first(monkeypatch):
@@ -127,9 +127,9 @@ def test_a_batch_is_divided_or_refused():
     def share() -> int:
         return Replicator().context.per_replica_batch_size(12)
 
-    assert World(3).run(share) == [4, 4, 4]
+    assert InProcessCluster(3).run(share) == [4, 4, 4]
     with pytest.raises(ValueError, match="a batch of 12 cannot be divided evenly among 5 replicas"):
-        World(5).run(share)
+        InProcessCluster(5).run(share)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_batch_is_divided_or_refused():
 )
 def test_what_does_not_go_with_the_launch_is_shown(settings, problem):
     with pytest.raises(ValueError, match=problem):
-        World(2).run(lambda: Replicator(**settings))
+        InProcessCluster(2).run(lambda: Replicator(**settings))
 
 
 def test_several_replicas_in_one_process_need_a_script():
@@ -186,14 +186,14 @@ def two_models() -> list[list[list[float]]]:
 
 
 def test_two_models_with_an_optimizer_each_stay_in_step():
-    first, second = World(2).run(two_models)
+    first, second = InProcessCluster(2).run(two_models)
     assert first == second == run(two_models, ranks=2)[1]
 
 
 @pytest.mark.parametrize(("steps", "compared"), [(3, 0), (4, 1), (9, 2)])
 def test_steps_in_which_nothing_is_said_are_not_compared(steps, compared):
     def replica() -> int:
-        replicator = Replicator("LocalSteps(Identity(), every=4)", seed=4)
+        replicator = Replicator("LocalSGD(Identity(), every=4)", seed=4)
         model = network()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         replicator.wrap(model, optimizer)
@@ -207,4 +207,4 @@ def test_steps_in_which_nothing_is_said_are_not_compared(steps, compared):
         replicator.run(step, batches, steps)
         return replicator.meter.rounds - before - 4  # without the beginning and the end of run(), and lengths
 
-    assert World(2).run(replica) == [compared] * 2
+    assert InProcessCluster(2).run(replica) == [compared] * 2

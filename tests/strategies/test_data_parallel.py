@@ -7,7 +7,7 @@ from thinwire import (
     Cast,
     Choose,
     DataParallel,
-    Feedback,
+    ErrorFeedback,
     Identity,
     PowerSGD,
     Quantize,
@@ -65,8 +65,8 @@ def test_nothing_is_fused_below_0() -> None:
 
 
 def test_a_matrix_keeps_a_conversation_of_its_own_where_its_shape_matters() -> None:
-    units = DataParallel(Feedback(PowerSGD(1))).units(replica_of(Zoo()))
-    alone = {unit.names for unit in units if unit.reducer.shaped}
+    units = DataParallel(ErrorFeedback(PowerSGD(1))).units(replica_of(Zoo()))
+    alone = {unit.names for unit in units if unit.reducer.needs_shape}
     assert alone == {("small.weight",), ("large.weight",)}  # 3 x 2 is not worth two factors
 
 
@@ -87,12 +87,12 @@ def test_every_unit_has_a_seed_of_its_own() -> None:
 
 
 def test_units_depend_on_the_model_alone() -> None:
-    strategy = DataParallel(Feedback(PowerSGD(1)))
+    strategy = DataParallel(ErrorFeedback(PowerSGD(1)))
     assert strategy.units(replica_of(Zoo(), rank=0, size=2)) == strategy.units(replica_of(Zoo(), rank=1, size=2))
 
 
 def test_what_is_remembered_belongs_to_parameters_by_name() -> None:
-    strategy = DataParallel(Feedback(Quantize(4)))
+    strategy = DataParallel(ErrorFeedback(Quantize(4)))
     replica = replica_of(Zoo())
     assert set(strategy.init(replica)) == {unit.key for unit in strategy.units(replica)}
     assert "large.weight" in strategy.init(replica)
@@ -104,7 +104,7 @@ def test_fusing_changes_nothing_of_a_plain_mean() -> None:
 
 @pytest.mark.parametrize("fuse_below", [0, 4096])
 def test_the_gradient_is_replaced_in_place_and_keeps_its_type(fuse_below: int) -> None:
-    strategy = DataParallel(Feedback(Quantize(8)), fuse_below=fuse_below)
+    strategy = DataParallel(ErrorFeedback(Quantize(8)), fuse_below=fuse_below)
     replica = replica_of(Zoo())
     for p in replica.parameters.values():
         p.grad = torch.ones_like(p)
@@ -131,11 +131,11 @@ def test_each_parameter_gets_its_own_part_of_a_fused_message() -> None:
         Average(),
         Average(Cast("float16")),
         Average(Sign()),
-        Feedback(Server(Sign(), Cast("float16"))),
-        Feedback(Server(Identity(), Cast("float16"), at=1)),
-        Feedback(Sharded(Sign(), Cast("float16"))),
-        Feedback(Sharded(Quantize(8), Quantize(8))),
-        Feedback(PowerSGD(1)),
+        ErrorFeedback(Server(Sign(), Cast("float16"))),
+        ErrorFeedback(Server(Identity(), Cast("float16"), rank=1)),
+        ErrorFeedback(Sharded(Sign(), Cast("float16"))),
+        ErrorFeedback(Sharded(Quantize(8), Quantize(8))),
+        ErrorFeedback(PowerSGD(1)),
     ],
     ids=repr,
 )

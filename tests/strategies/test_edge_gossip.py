@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from thinwire import (
     EdgeGossip,
+    ErrorFeedback,
     Exponential,
-    Feedback,
     Identity,
     PowerIteration,
     PowerSGD,
@@ -146,14 +146,14 @@ def test_bytes_on_a_ring_of_eight_are_the_papers(iterations: int, times_less: in
     assert between.meters[0].link_bytes == 2 * a_step
     whole = 2 * sum(p.nbytes for p in replica.parameters.values())
     assert whole / a_step == pytest.approx(times_less, rel=0.02)
-    assert between.meters[0].rounds == 2 * iterations, "one message a neighbour and iteration, for the whole model"
+    assert between.meters[0].rounds == 2 * iterations, "one message a neighbor and iteration, for the whole model"
 
 
 @pytest.mark.parametrize(
     ("reducer", "topology", "problem"),
     [
         (TopK(0.1), Ring(), r"PowerIteration\(...\) or a linear codec, not TopK"),
-        (Feedback(PowerSGD(1)), Ring(), "not Feedback"),
+        (ErrorFeedback(PowerSGD(1)), Ring(), "not ErrorFeedback"),
         (PowerIteration(1), "ring", r"a topology, such as Ring\(\), not 'ring'"),
         (Quantize(8), Ring(), "not Quantize"),
     ],

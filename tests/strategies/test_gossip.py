@@ -11,11 +11,11 @@ from thinwire import (
     Choose,
     Difference,
     Edges,
+    ErrorFeedback,
     Exponential,
-    Feedback,
+    FittedFloat,
     Gossip,
     Identity,
-    Matched,
     PowerIteration,
     PowerSGD,
     Quantize,
@@ -85,7 +85,7 @@ def test_choco_is_the_papers_to_the_letter(codec: Any) -> None:
 def test_deep_squeeze_says_what_it_left_unsaid_later() -> None:
     replicas, rate, codec = crowd(4, 12), 0.2, TopK(0.25)
     weights = torch.from_numpy(Ring().of(4).phases[0].copy())
-    between = Rehearsal(Gossip(Feedback(codec), rate=rate), replicas)
+    between = Rehearsal(Gossip(ErrorFeedback(codec), rate=rate), replicas)
     x, left = tensors(replicas).clone(), torch.zeros(4, 12, dtype=torch.float64)
     for _ in range(5):
         between.before_update()
@@ -107,9 +107,9 @@ def test_a_codec_stands_for_saying_parameters_through_it() -> None:
     ("settings", "problem"),
     [
         ({"reducer": 3}, "a codec or a reducer is needed here, not 3"),
-        ({"reducer": Feedback(PowerSGD(2))}, r"cannot take PowerSGD\(2\), which needs all ranks to hear the same"),
+        ({"reducer": ErrorFeedback(PowerSGD(2))}, r"cannot take PowerSGD\(2\), which needs all ranks to hear the same"),
         ({"reducer": Choose(When(PowerIteration(1)))}, r"cannot take PowerIteration\(1\)"),
-        ({"reducer": Matched()}, r"cannot take Matched\(\)"),
+        ({"reducer": FittedFloat()}, r"cannot take Matched\(\)"),
         ({"reducer": Sharded(Sign(), Sign())}, "cannot take Sharded"),
         ({"reducer": Identity(), "topology": "ring"}, "Gossip takes a topology"),
         ({"reducer": Identity(), "rate": 0}, "rate above 0 and up to 2, not 0"),

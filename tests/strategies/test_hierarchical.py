@@ -9,18 +9,18 @@ from thinwire import (
     ByHost,
     Cast,
     DataParallel,
-    Feedback,
+    ErrorFeedback,
     Gossip,
     GroupsOf,
+    Hierarchical,
     Identity,
-    LocalSteps,
-    Nested,
+    LocalSGD,
     NonFiniteError,
+    OneGroup,
     OuterSGD,
     PowerSGD,
     Quantize,
     Rehearsal,
-    Together,
     TopK,
     replica_of,
 )
@@ -28,7 +28,7 @@ from thinwire.strategies.hierarchical import INSIDE
 
 from .models import Ranks, close, model
 
-MEETS = LocalSteps(Identity(), every=4)
+MEETS = LocalSGD(Identity(), every=4)
 FLAGS = 4 + 1  # bytes that tell which of up to 8 parameters got a gradient: a size and bits
 NESTEROV = OuterSGD(0.7, momentum=0.9, nesterov=True)
 
@@ -43,7 +43,7 @@ def momentum(m: nn.Module) -> Optimizer:
 @pytest.mark.parametrize(
     ("grouping", "groups"),
     [
-        (Together(), ((0, 1, 2, 3, 4, 5),)),
+        (OneGroup(), ((0, 1, 2, 3, 4, 5),)),
         (GroupsOf(2), ((0, 1), (2, 3), (4, 5))),
         (GroupsOf(6), ((0, 1, 2, 3, 4, 5),)),
         (ByHost(), ((0, 2, 5), (1,), (3, 4))),
@@ -68,11 +68,9 @@ def test_groups_that_cannot_be_made_are_refused() -> None:
 # --- what it equals
 
 
-@pytest.mark.parametrize(
-    "outer", [LocalSteps(Identity(), every=4, outer=NESTEROV), DataParallel(Quantize(8))], ids=repr
-)
+@pytest.mark.parametrize("outer", [LocalSGD(Identity(), every=4, outer=NESTEROV), DataParallel(Quantize(8))], ids=repr)
 def test_a_rank_a_group_is_the_outer_part_alone(outer: object) -> None:
-    nested = Ranks(Nested(Identity(), outer, GroupsOf(1)), 4, momentum).train(9)  # type: ignore[arg-type]
+    nested = Ranks(Hierarchical(Identity(), outer, GroupsOf(1)), 4, momentum).train(9)  # type: ignore[arg-type]
     alone = Ranks(outer, 4, momentum).train(9)  # type: ignore[arg-type]
     for rank in range(4):
         close(nested.parameters(rank), alone.parameters(rank), rtol=0, atol=0)
@@ -81,11 +79,11 @@ def test_a_rank_a_group_is_the_outer_part_alone(outer: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "outer", [MEETS, LocalSteps(Identity(), every=3, outer=OuterSGD(0.5)), Identity(), TopK(0.01)], ids=repr
+    "outer", [MEETS, LocalSGD(Identity(), every=3, outer=OuterSGD(0.5)), Identity(), TopK(0.01)], ids=repr
 )
 def test_one_group_is_the_inner_part_alone(outer: object) -> None:
     """A group that is alone has nobody to speak with, whatever it would say."""
-    nested = Ranks(Nested(Identity(), outer, Together()), 4, momentum).train(9)  # type: ignore[arg-type]
+    nested = Ranks(Hierarchical(Identity(), outer, OneGroup()), 4, momentum).train(9)  # type: ignore[arg-type]
     alone = Ranks(DataParallel(Identity()), 4, momentum).train(9)
     for rank in range(4):
         close(nested.parameters(rank), alone.parameters(rank), rtol=0, atol=0)
@@ -93,8 +91,8 @@ def test_one_group_is_the_inner_part_alone(outer: object) -> None:
 
 def test_what_groups_have_agreed_on_is_where_their_ranks_have_met() -> None:
     """Else the next meeting within a group would undo some of it."""
-    inner = LocalSteps(Identity(), every=2, outer=OuterSGD(0.5))
-    crew = Ranks(Nested(inner, LocalSteps(Identity(), every=4), GroupsOf(2)), 4).train(4)
+    inner = LocalSGD(Identity(), every=2, outer=OuterSGD(0.5))
+    crew = Ranks(Hierarchical(inner, LocalSGD(Identity(), every=4), GroupsOf(2)), 4).train(4)
     agreed = crew.parameters()
     assert crew.apart() == 0
     for _ in range(4):  # nobody moves
@@ -105,7 +103,7 @@ def test_what_groups_have_agreed_on_is_where_their_ranks_have_met() -> None:
 
 
 def test_averaged_within_and_between_is_averaged() -> None:
-    nested = Ranks(Nested(Identity(), Identity(), GroupsOf(2)), 6, momentum).train(9)
+    nested = Ranks(Hierarchical(Identity(), Identity(), GroupsOf(2)), 6, momentum).train(9)
     dense = Ranks(DataParallel(Identity()), 6, momentum).train(9)
     assert nested.apart() == 0
     close(nested.parameters(), dense.parameters(), rtol=1e-5, atol=1e-6)
@@ -114,11 +112,11 @@ def test_averaged_within_and_between_is_averaged() -> None:
 def test_groups_of_different_sizes_speak_with_each_other() -> None:
     """Each group counts as one, however many it has."""
     hosts = ("a", "a", "b", "a", "b")
-    ranks = Ranks(Nested(Identity(), LocalSteps(Identity(), every=3)), 5, momentum, hosts).train(2)
+    ranks = Ranks(Hierarchical(Identity(), LocalSGD(Identity(), every=3)), 5, momentum, hosts).train(2)
     first, second = ranks.parameters(0), ranks.parameters(2)
     for rank, host in enumerate(hosts):
         close(ranks.parameters(rank), first if host == "a" else second, rtol=0, atol=0)
-    apart = Ranks(Nested(Identity(), LocalSteps(Identity(), every=1000)), 5, momentum, hosts).train(3)
+    apart = Ranks(Hierarchical(Identity(), LocalSGD(Identity(), every=1000)), 5, momentum, hosts).train(3)
     ranks.train(1)
     assert ranks.apart() == 0
     mean = {name: (x + apart.parameters(2)[name]) / 2 for name, x in apart.parameters(0).items()}
@@ -127,7 +125,7 @@ def test_groups_of_different_sizes_speak_with_each_other() -> None:
 
 def test_meetings_may_be_nested() -> None:
     """Every 2 steps within groups, every 4 between them."""
-    nested = Nested(LocalSteps(Identity(), every=2), LocalSteps(Identity(), every=4), GroupsOf(2))
+    nested = Hierarchical(LocalSGD(Identity(), every=2), LocalSGD(Identity(), every=4), GroupsOf(2))
     ranks = Ranks(nested, 4, momentum)
     alike = []
     for _ in range(4):
@@ -144,20 +142,20 @@ def test_meetings_may_be_nested() -> None:
 
 def test_what_goes_between_groups_is_said_once() -> None:
     """By whichever rank of a group speaks for a parameter: all of them together say what one group would."""
-    ranks = Ranks(Nested(Identity(), Identity(), GroupsOf(3)), 6)
+    ranks = Ranks(Hierarchical(Identity(), Identity(), GroupsOf(3)), 6)
     ranks.train(1)
     meters = ranks.between.meters
     groups = ((0, 1, 2), (3, 4, 5))
     between = sum(n for r in groups[0] for other, n in meters[r].sent.items() if other in groups[1])
     whole = sum(p.nbytes for p in model().parameters())
     assert between == whole + 3 * FLAGS
-    spoken = [sum(n for about, n in meter.said.items() if about != INSIDE) for meter in meters]
+    spoken = [sum(n for about, n in meter.payload_by_unit.items() if about != INSIDE) for meter in meters]
     assert sum(spoken[:3]) == whole + 3 * FLAGS
     assert max(spoken) < 0.7 * whole
 
 
 def test_only_what_is_said_between_groups_is_compressed() -> None:
-    ranks = Ranks(Nested(Identity(), Feedback(PowerSGD(1)), GroupsOf(2)), 4, momentum).train(3)
+    ranks = Ranks(Hierarchical(Identity(), ErrorFeedback(PowerSGD(1)), GroupsOf(2)), 4, momentum).train(3)
     meter = ranks.between.meters[0]
     near, far = meter.sent[1], sum(n for other, n in meter.sent.items() if other > 1)
     assert far < near / 2
@@ -165,7 +163,7 @@ def test_only_what_is_said_between_groups_is_compressed() -> None:
 
 
 def test_layers_are_those_that_a_rank_speaks_for() -> None:
-    ranks = Ranks(Nested(Identity(), Feedback(Quantize(4)), GroupsOf(2)), 4).train(2)
+    ranks = Ranks(Hierarchical(Identity(), ErrorFeedback(Quantize(4)), GroupsOf(2)), 4).train(2)
     found = [ranks.between.layers(rank) for rank in range(4)]
     names = [sorted(name for layer in layers.values() for name in layer.names) for layers in found]
     assert sorted(names[0] + names[1]) == sorted(ranks.parameters())
@@ -180,7 +178,7 @@ def test_a_parameter_that_no_group_used_has_no_gradient() -> None:
     """And one that a single rank used has, on all of them."""
     models = [model() for _ in range(4)]
     replicas = [replica_of(m, None, r, 4) for r, m in enumerate(models)]
-    between = Rehearsal(Nested(Identity(), Cast("float16"), GroupsOf(2)), replicas)
+    between = Rehearsal(Hierarchical(Identity(), Cast("float16"), GroupsOf(2)), replicas)
     models[3][0].weight.grad = torch.ones(9, 6)  # type: ignore[index,union-attr]
     between.before_update()
     for m in models:
@@ -191,7 +189,7 @@ def test_a_parameter_that_no_group_used_has_no_gradient() -> None:
 def test_a_gradient_that_is_not_finite_is_heard_of_in_all_groups() -> None:
     models = [model() for _ in range(4)]
     between = Rehearsal(
-        Nested(Identity(), Identity(), GroupsOf(2)), [replica_of(m, None, r, 4) for r, m in enumerate(models)]
+        Hierarchical(Identity(), Identity(), GroupsOf(2)), [replica_of(m, None, r, 4) for r, m in enumerate(models)]
     )
     for m in models:
         for p in m.parameters():
@@ -205,14 +203,14 @@ def test_a_gradient_that_is_not_finite_is_heard_of_in_all_groups() -> None:
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: Nested(Gossip(Identity()), Identity()), "averages gradients or takes LocalSteps within groups"),
-        (lambda: Nested(Identity(), Gossip(Identity())), "averages gradients or takes LocalSteps between groups"),
-        (lambda: Nested(Identity(), LocalSteps(Identity(), delay=2)), "waits for its meetings"),
-        (lambda: Nested(LocalSteps(Identity(), every=3), MEETS), "does not meet at a multiple of every=3"),
-        (lambda: Nested(MEETS, Identity()), "have to have met whenever groups speak"),
-        (lambda: Nested(Identity(), MEETS, 4), r"groups such as GroupsOf\(4\) or ByHost\(\), not 4"),
-        (lambda: Nested("dense", MEETS), "a codec or a reducer is needed here, not 'dense'"),
-        (lambda: Nested(Identity(), Identity(), GroupsOf(3)).check(4), "1 would be left over"),
+        (lambda: Hierarchical(Gossip(Identity()), Identity()), "averages gradients or takes LocalSGD within groups"),
+        (lambda: Hierarchical(Identity(), Gossip(Identity())), "averages gradients or takes LocalSGD between groups"),
+        (lambda: Hierarchical(Identity(), LocalSGD(Identity(), delay=2)), "waits for its meetings"),
+        (lambda: Hierarchical(LocalSGD(Identity(), every=3), MEETS), "does not meet at a multiple of every=3"),
+        (lambda: Hierarchical(MEETS, Identity()), "have to have met whenever groups speak"),
+        (lambda: Hierarchical(Identity(), MEETS, 4), r"groups such as GroupsOf\(4\) or ByHost\(\), not 4"),
+        (lambda: Hierarchical("dense", MEETS), "a codec or a reducer is needed here, not 'dense'"),
+        (lambda: Hierarchical(Identity(), Identity(), GroupsOf(3)).check(4), "1 would be left over"),
     ],
 )
 def test_a_wrong_setting_is_shown(make: object, problem: str) -> None:

@@ -13,7 +13,7 @@ from thinwire import (
     Edges,
     Exponential,
     Identity,
-    Push,
+    PushSum,
     Quantize,
     Rehearsal,
     Replica,
@@ -54,7 +54,7 @@ def mass(between: Rehearsal) -> tuple[float, Tensor]:
 def test_all_have_the_mean_after_one_turn_of_the_exponential_graph(ranks: int) -> None:
     replicas = crowd(ranks, 5)
     mean = tensors(replicas).mean(0)
-    between = Rehearsal(Push(), replicas)
+    between = Rehearsal(PushSum(), replicas)
     for turn in range(ranks.bit_length() - 1):
         assert (tensors(replicas) - mean).abs().max() > 1e-3, turn
         step(between)
@@ -66,7 +66,7 @@ def test_all_have_the_mean_after_one_turn_of_the_exponential_graph(ranks: int) -
 @pytest.mark.parametrize("codec", [Identity(), Cast("float16"), Quantize(8)], ids=repr)
 def test_no_mass_is_lost_while_ranks_train(topology: Topology, overlap: int, codec: Codec) -> None:
     replicas = crowd(4, 6, 7)
-    between = Rehearsal(Push(codec, topology, overlap=overlap), replicas)
+    between = Rehearsal(PushSum(codec, topology, overlap=overlap), replicas)
     total = tensors(replicas).sum(0)
     draw = torch.Generator().manual_seed(1)
     for _ in range(13):
@@ -84,7 +84,7 @@ def test_no_mass_is_lost_while_ranks_train(topology: Topology, overlap: int, cod
 @pytest.mark.parametrize("overlap", [1, 2])
 def test_while_a_message_travels_its_sender_weighs_less_and_steps_further(overlap: int) -> None:
     replicas = crowd(2, 3)
-    between = Rehearsal(Push(overlap=overlap), replicas)
+    between = Rehearsal(PushSum(overlap=overlap), replicas)
     for _ in range(overlap):
         step(between)
     assert [state.weight for state in between.states] == [0.5, 0.5]
@@ -103,7 +103,7 @@ def test_one_way_graphs_are_weighed_right() -> None:
     # Rank 0 speaks to all, the others to one: without weights, the mean of what ranks hold would not be the mean.
     replicas = crowd(4, 9)
     mean = tensors(replicas).mean(0)
-    between = Rehearsal(Push(topology=DIRECTED), replicas)
+    between = Rehearsal(PushSum(topology=DIRECTED), replicas)
     weights = set()
     for _ in range(80):
         step(between)
@@ -113,14 +113,14 @@ def test_one_way_graphs_are_weighed_right() -> None:
 
 
 def test_the_weight_stays_exactly_one_where_all_speak_alike() -> None:
-    between = Rehearsal(Push(), crowd(8, 4))
+    between = Rehearsal(PushSum(), crowd(8, 4))
     for _ in range(20):
         step(between)
         assert [state.weight for state in between.states] == [1.0] * 8
 
 
 def test_messages_travel_for_as_many_steps_as_they_may() -> None:
-    between = Rehearsal(Push(overlap=3), crowd(4, 50))
+    between = Rehearsal(PushSum(overlap=3), crowd(4, 50))
     sent = []
     for _ in range(9):
         step(between)
@@ -132,7 +132,7 @@ def test_messages_travel_for_as_many_steps_as_they_may() -> None:
 
 
 def test_finishing_early_is_as_good() -> None:
-    asked, not_asked = (Rehearsal(Push(overlap=2), crowd(4, 5)) for _ in range(2))
+    asked, not_asked = (Rehearsal(PushSum(overlap=2), crowd(4, 5)) for _ in range(2))
     for between in (asked, not_asked):
         for _ in range(2):
             step(between)
@@ -151,9 +151,9 @@ def test_finishing_early_is_as_good() -> None:
         ({"topology": 8}, "a topology, such as"),
         ({"overlap": -1}, "overlap of 0 steps or more, not -1"),
         ({"overlap": 0.5}, "overlap of 0 steps or more, not 0.5"),
-        ({"fuse_below": -1}, "Push fuses tensors below 0 elements or more"),
+        ({"fuse_below": -1}, "PushSum fuses tensors below 0 elements or more"),
     ],
 )
 def test_what_cannot_be_is_refused(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        Push(**settings)
+        PushSum(**settings)

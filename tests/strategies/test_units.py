@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from thinwire import Choose, Identity, Led, Momentum, Replica, Sign, TopK, When
+from thinwire import DGC, Choose, Identity, LeaderTopK, Replica, Sign, TopK, When
 from thinwire.strategies.units import units_of
 
 
@@ -28,8 +28,8 @@ def test_the_same_model_is_looked_at_once() -> None:
             {"parameters": {"a": torch.zeros(30, 20), "b": torch.zeros(20, device="meta"), "c": torch.zeros(7)}},
         ),
         (Choose(When(Sign(), kinds="norm")), {"kinds": {"a": "dense", "b": "norm", "c": "norm"}}),
-        (Momentum(0.1, clip=1.0), {"size": 3}),
-        (Led(0.1, least=1), {"ends": {"a": "first"}}),
+        (DGC(0.1, clip=1.0), {"size": 3}),
+        (LeaderTopK(0.1, least=1), {"ends": {"a": "first"}}),
     ],
     ids=["names", "shapes", "order", "types", "devices", "kinds", "ranks", "ends"],
 )

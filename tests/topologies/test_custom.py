@@ -120,7 +120,7 @@ def test_a_one_way_ring_is_for_push_sums_and_a_way_more_breaks_its_rows() -> Non
     graph = Edges((*around(4), (0, 2)), directed=True).of(4)
     assert not graph.doubly_stochastic
     assert dict(graph.row(2).weights) == pytest.approx({0: 1 / 3, 1: 1 / 2, 2: 1 / 2})
-    assert graph.row(0).listeners == (1, 2)
+    assert graph.row(0).receivers == (1, 2)
 
 
 @pytest.mark.parametrize(

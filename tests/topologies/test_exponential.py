@@ -58,7 +58,7 @@ def test_any_other_number_comes_near_the_mean(size: int) -> None:
 
 def test_ranks_speak_one_way_to_one_peer_in_turn() -> None:
     graph = Exponential().of(8)
-    assert [graph.row(3, k).listeners for k in range(4)] == [(4,), (5,), (7,), (4,)]
+    assert [graph.row(3, k).receivers for k in range(4)] == [(4,), (5,), (7,), (4,)]
     assert [dict(graph.row(3, k).weights) for k in range(3)] == [{2: 0.5, 3: 0.5}, {1: 0.5, 3: 0.5}, {3: 0.5, 7: 0.5}]
     assert not graph.symmetric
     assert graph.diffusion_rate is None
@@ -66,7 +66,7 @@ def test_ranks_speak_one_way_to_one_peer_in_turn() -> None:
 
 def test_two_peers_are_this_hop_and_the_next() -> None:
     graph = Exponential(2).of(8)
-    assert [graph.row(0, k).listeners for k in range(3)] == [(1, 2), (2, 4), (1, 4)]
+    assert [graph.row(0, k).receivers for k in range(3)] == [(1, 2), (2, 4), (1, 4)]
     assert graph.degree == 2
     assert {weight for phase in graph.phases for weight in phase.ravel().tolist()} == {0, 1 / 3}
 

@@ -95,8 +95,8 @@ def test_what_a_rank_sums_is_its_row_and_who_hears_it_its_column(kind: Topology)
             row, others = graph.row(rank, k), graph.others(rank, k)
             assert dict(row.weights) == {j: phase[rank, j] for j in range(size) if phase[rank, j]}
             assert dict(others.weights) == {j: w for j, w in row.weights if j != rank}
-            assert row.listeners == others.listeners
-            assert row.listeners == tuple(i for i in range(size) if phase[i, rank] and i != rank)
+            assert row.receivers == others.receivers
+            assert row.receivers == tuple(i for i in range(size) if phase[i, rank] and i != rank)
             assert graph.weight(rank, 0, k) == phase[rank, 0]
 
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from thinwire import PeerLostError
 from thinwire.transports import failure_agreement as meeting
-from thinwire.transports.failure_agreement import GONE, STALLED, Decision, Meeting, Note, told_of
+from thinwire.transports.failure_agreement import GONE, STALLED, Decision, FailureAgreement, Note, told_of
 
 
 @pytest.fixture(autouse=True)
@@ -18,12 +18,12 @@ def _in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting, "POLL", 0.01)
 
 
-def all_at(notes: dict[int, Note], size: int, act: str, patience: float = 2.0, late: float = 0.0) -> dict[int, Any]:
+def all_at(notes: dict[int, Note], size: int, act: str, timeout: float = 2.0, late: float = 0.0) -> dict[int, Any]:
     """What comes of a meeting for each rank that leaves a note; the last one is late."""
     store, found = dist.HashStore(), {}
 
     def attend(rank: int, wait: float) -> None:
-        there = Meeting(store, "test", rank, size, patience)
+        there = FailureAgreement(store, "test", rank, size, timeout)
         threading.Event().wait(wait)
         there.leave(notes[rank])
         try:
@@ -60,14 +60,14 @@ def test_who_is_blamed_by_nobody_is_waited_for() -> None:
 
 
 def test_who_never_comes_is_lost_too() -> None:
-    decided = all_at({0: Note(3, {1: GONE})}, 3, "decide", patience=0.5)
+    decided = all_at({0: Note(3, {1: GONE})}, 3, "decide", timeout=0.5)
     assert decided == {0: Decision((0,), {1: GONE, 2: STALLED}, 3)}
 
 
 def test_a_connection_that_breaks_between_ranks_that_are_alive_is_told_of_at_once() -> None:
     notes = {0: Note(3, {1: GONE}), 1: Note(3, {0: GONE}), 2: Note(3, {1: STALLED})}
     start = time.monotonic()
-    assert all_at(notes, 3, "cause", patience=10.0) == {rank: {} for rank in notes}
+    assert all_at(notes, 3, "cause", timeout=10.0) == {rank: {} for rank in notes}
     assert time.monotonic() - start < 5
 
 
@@ -81,7 +81,7 @@ def test_who_leaves_by_itself_says_why() -> None:
 
 def test_one_decision_holds_for_all() -> None:
     store = dist.HashStore()
-    first, second = (Meeting(store, "test", rank, 3, 0.4) for rank in (0, 1))
+    first, second = (FailureAgreement(store, "test", rank, 3, 0.4) for rank in (0, 1))
     first.leave(Note(5, {1: GONE, 2: GONE}))
     alone = first.decide()
     second.leave(Note(9, {}))  # it was thought lost, and comes back
@@ -99,7 +99,7 @@ class Gone:
 
 
 def test_without_a_store_a_rank_tells_what_it_has_seen_itself() -> None:
-    there = Meeting(Gone(), "test", 0, 3, 1.0)
+    there = FailureAgreement(Gone(), "test", 0, 3, 1.0)
     there.leave(Note(3, {2: GONE}))
     assert there.cause() == {2: GONE}
     there.wait([2])

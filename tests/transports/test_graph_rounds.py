@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from thinwire import Codec, Identity, LockStepError, Message, Nonzero, Peers, Quantize, Simulated, together
+from thinwire import Codec, Identity, LockStepError, Message, Nonzero, Peers, Quantize, Simulated, lockstep
 from thinwire.topologies import Complete, Edges, ErdosRenyi, Exponential, Graph, Ring, Star, Topology, Torus
 
 from ..helpers import by_rank, same_bits
@@ -28,7 +28,7 @@ def mixing(graph: Graph, rank: int, xs: list[Tensor], codec: Codec, rounds: int,
     heard = []
     for k in range(rounds):
         peers = graph.row(rank, k) if own else graph.others(rank, k)
-        heard.append((yield from together([(peers, once(x)) for x in xs])))
+        heard.append((yield from lockstep([(peers, once(x)) for x in xs])))
     return heard
 
 
@@ -60,10 +60,10 @@ def test_a_round_is_one_message_to_each_neighbour_whatever_is_said(kind: Topolog
     sender.run([mixing(graph, r, mine[r], Identity(), len(graph.phases)) for r in range(RANKS)])
     whole = sum(x.nbytes for x in mine[0])
     for rank, meter in enumerate(sender.meters):
-        listeners = [graph.row(rank, k).listeners or () for k in range(len(graph.phases))]
-        spoken_to = [r for some in listeners for r in some]
+        receivers = [graph.row(rank, k).receivers or () for k in range(len(graph.phases))]
+        spoken_to = [r for some in receivers for r in some]
         assert meter.sent == {r: whole * spoken_to.count(r) for r in spoken_to}
-        assert meter.payload_bytes == whole * len(graph.phases), "what all neighbours hear is said once"
+        assert meter.payload_bytes == whole * len(graph.phases), "what all neighbors hear is said once"
         assert meter.link_bytes >= sum(meter.sent.values()) / len(graph.phases)
     for rank, meter in enumerate(sender.meters):
         assert meter.received == {r: other.sent[rank] for r, other in enumerate(sender.meters) if rank in other.sent}
@@ -78,7 +78,7 @@ def test_both_ends_of_an_edge_hear_the_same_bits(kind: Topology) -> None:
             return (yield Message(mine[rank], Identity()))
 
         edges = graph.edges_of(rank)
-        replies = yield from together([(edge, once()) for edge in edges])
+        replies = yield from lockstep([(edge, once()) for edge in edges])
         return {edge.topic: reply.reduced for edge, reply in zip(edges, replies, strict=True)}
 
     heard = Simulated(RANKS).run([over_edges(rank) for rank in range(RANKS)])
@@ -95,7 +95,7 @@ def test_neighbours_who_do_not_say_the_same_are_told_apart() -> None:
         def once() -> Any:
             return (yield Message(torch.zeros(3), codec))
 
-        return together([(graph.row(rank), once())])
+        return lockstep([(graph.row(rank), once())])
 
     talks = [says(rank, Quantize(8) if rank == 2 else Identity()) for rank in range(4)]
     with pytest.raises(LockStepError, match=r"rank 2 says .*Quantize.* to rank 1, which expects .*Identity"):
@@ -114,7 +114,7 @@ def test_peers_that_cannot_be_are_refused(peers: Peers, problem: str) -> None:
         return (yield Message(torch.zeros(3), Identity()))
 
     with pytest.raises(ValueError, match=problem):
-        Simulated(2).run([together([(peers, once())]), together([(peers, once())])])
+        Simulated(2).run([lockstep([(peers, once())]), lockstep([(peers, once())])])
 
 
 @pytest.mark.parametrize("end", ["source", "target"])
@@ -124,4 +124,4 @@ def test_a_message_to_some_has_no_source_and_no_target(end: str) -> None:
 
     edge = Peers("edge", ((0, -1.0), (1, 1.0)))
     with pytest.raises(ValueError, match="neither a source nor a target"):
-        Simulated(3).run([together([(edge, once())]) for _ in range(3)])
+        Simulated(3).run([lockstep([(edge, once())]) for _ in range(3)])

@@ -13,25 +13,25 @@ from thinwire import (
     Average,
     Cast,
     Codec,
-    Collectives,
     Entropy,
-    Feedback,
+    ErrorFeedback,
     Gossip,
     Identity,
     LockStepError,
     Message,
     Peers,
     PowerSGD,
+    ProcessGroupTransport,
     Quantize,
     Reducer,
     Server,
     Sharded,
     Simulated,
+    all_ranks,
+    lockstep,
     replica_of,
-    together,
-    world,
 )
-from thinwire.core.lazy import dense
+from thinwire.core.lazy import materialize
 from thinwire.reducers import as_reducer
 from thinwire.topologies import within
 
@@ -45,8 +45,8 @@ METHODS: list[Codec | Reducer] = [
     Entropy(),
     Average(Quantize(4)),
     Sharded(Quantize(8), Quantize(8)),
-    Server(Quantize(8), Identity(), at=0),
-    Feedback(PowerSGD(2)),
+    Server(Quantize(8), Identity(), rank=0),
+    ErrorFeedback(PowerSGD(2)),
 ]
 
 
@@ -56,9 +56,9 @@ def said(xs: list[Tensor], method: Codec | Reducer, size: int) -> Any:
     heard = []
     for step in range(2):
         talks = [as_reducer(method).reduce(x * (1 + step), s) for x, s in zip(xs, states, strict=True)]
-        outcomes = yield from together([(world(size), talk) for talk in talks])
+        outcomes = yield from lockstep([(all_ranks(size), talk) for talk in talks])
         states = [state for _, state in outcomes]
-        heard += [dense(reply.reduced) for reply, _ in outcomes]
+        heard += [materialize(reply.reduced) for reply, _ in outcomes]
     return heard
 
 
@@ -120,7 +120,7 @@ def test_worlds_need_not_take_equally_long() -> None:
 
 
 def on_real_ranks() -> list[list[Tensor]]:
-    transport = Collectives()
+    transport = ProcessGroupTransport()
     xs = by_rank(transport.size, 33)
     heard = transport.run(rows_then_columns(transport.rank, [xs[transport.rank]], lambda first: 3 if first else 1))
     for method in METHODS:
@@ -177,7 +177,7 @@ def test_a_round_has_one_world() -> None:
             return (yield Message(torch.ones(2), Identity()))
 
         apart = Peers("odd", ((0, 1.0),), within=(0,))
-        return (yield from together([(world(2), once()), (apart, once())]))
+        return (yield from lockstep([(all_ranks(2), once()), (apart, once())]))
 
     with pytest.raises(ValueError, match="a round is held among the same ranks"):
         Simulated(2).run([twice() for _ in range(2)])

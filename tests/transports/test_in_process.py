@@ -11,7 +11,7 @@ from torch import nn
 
 import thinwire
 from tests.attach.processes import run
-from thinwire import World
+from thinwire import InProcessCluster
 from thinwire.transports import LockStepError, PeerLostError, Post, here
 
 
@@ -36,19 +36,19 @@ def test_each_rank_draws_as_if_it_were_alone():
         alone.append(
             [x for _ in range(3) for x in (float(torch.rand(())), random.random(), float(numpy.random.rand()))]
         )
-    assert World(3).run(drawn) == alone
+    assert InProcessCluster(3).run(drawn) == alone
 
 
 def test_what_the_process_draws_is_left_alone():
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    World(2).run(drawn)
+    InProcessCluster(2).run(drawn)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_rank_that_has_seeded_nothing_draws_what_a_fresh_process_does():
     torch.manual_seed(99)
-    first, second = World(2).run(lambda: float(torch.rand(())))
+    first, second = InProcessCluster(2).run(lambda: float(torch.rand(())))
     assert first == second == float(torch.rand((), generator=torch.Generator()))
 
 
@@ -56,7 +56,7 @@ def test_one_rank_runs_at_a_time_and_more_when_nobody_draws():
     most = {}
     running, lock = [0], threading.Lock()
 
-    def act(world: World, at_once: int) -> None:
+    def act(world: InProcessCluster, at_once: int) -> None:
         transport = here()
         transport.gather(b"")
         if at_once > 1 and transport.rank == 0:
@@ -70,13 +70,13 @@ def test_one_rank_runs_at_a_time_and_more_when_nobody_draws():
             running[0] -= 1
 
     for at_once in (1, 2):
-        world = World(3)
+        world = InProcessCluster(3)
         world.run(lambda world=world, at_once=at_once: act(world, at_once))
     assert most == {1: 1, 2: 2}
 
 
 def test_drawing_where_several_run_at_once_is_refused():
-    world = World(2)
+    world = InProcessCluster(2)
 
     def act() -> None:
         transport = here()
@@ -101,7 +101,7 @@ def test_what_is_said_is_copied():
             return 0.0
         return float(transport.deliver(Post({}, {0: 4}, {}))[0].sum())
 
-    assert World(2).run(act) == [0.0, 4.0]
+    assert InProcessCluster(2).run(act) == [0.0, 4.0]
 
 
 def test_lengths_that_differ_are_told():
@@ -110,7 +110,7 @@ def test_lengths_that_differ_are_told():
         transport.deliver(Post({other: torch.zeros(3, dtype=torch.uint8)}, {other: 3 + transport.rank}, {}))
 
     with pytest.raises(LockStepError, match="rank 0 sends 3 bytes to rank 1, which expects 4"):
-        World(2).run(act)
+        InProcessCluster(2).run(act)
 
 
 def test_the_first_error_is_raised_and_the_others_are_told_of_it():
@@ -127,7 +127,7 @@ def test_the_first_error_is_raised_and_the_others_are_told_of_it():
             raise
 
     with pytest.raises(KeyError, match="boom"):
-        World(3).run(act)
+        InProcessCluster(3).run(act)
     assert told == dict.fromkeys((0, 2), "rank 1 has stopped: KeyError: 'boom'")
 
 
@@ -139,7 +139,7 @@ def test_ranks_that_wait_for_each_other_are_told_so():
         apart.gather(b"")
 
     with pytest.raises(PeerLostError, match=r"waits for rank \d, which waits for others; rank 0 in line 0; rank 1 in"):
-        World(2).run(act)
+        InProcessCluster(2).run(act)
 
 
 def test_a_rank_that_came_to_its_end_is_no_longer_waited_for():
@@ -148,7 +148,7 @@ def test_a_rank_that_came_to_its_end_is_no_longer_waited_for():
             here().gather(b"")
 
     with pytest.raises(PeerLostError, match="rank 0 has stopped: it has come to its end"):
-        World(2).run(act)
+        InProcessCluster(2).run(act)
 
 
 def test_some_ranks_have_a_channel_of_their_own():
@@ -159,12 +159,12 @@ def test_some_ranks_have_a_channel_of_their_own():
         assert (among.rank, among.size) == (pair.index(transport.rank), 2)
         return among.another().gather(bytes([transport.rank]))
 
-    assert World(4).run(act) == [[b"\0", b"\2"], [b"\1", b"\3"], [b"\0", b"\2"], [b"\1", b"\3"]]
+    assert InProcessCluster(4).run(act) == [[b"\0", b"\2"], [b"\1", b"\3"], [b"\0", b"\2"], [b"\1", b"\3"]]
 
 
 def test_a_world_has_a_rank():
     with pytest.raises(ValueError, match="1 rank or more, not 0"):
-        World(0)
+        InProcessCluster(0)
 
 
 def trained(method: str) -> tuple[list[list[float]], dict[str, float]]:
@@ -178,7 +178,7 @@ def trained(method: str) -> tuple[list[list[float]], dict[str, float]]:
         loss = nn.functional.cross_entropy(model(x), x[:, :3].argmax(1))
         optimizer.zero_grad()
         loss.backward()
-        handle.loss(loss)
+        handle.report_loss(loss)
         optimizer.step()
     counted = {name: n for name, n in handle.meter.as_dict(prefix="").items() if "seconds" not in name}
     values = [p.flatten().tolist() for p in handle.average().parameters()]
@@ -193,10 +193,10 @@ def in_this_process(method: str) -> list:
 
 WAYS = [
     *("dense", "adacomp", "server:topk", "powergossip", "osgp"),
-    "Nested(Identity(), LocalSteps(TopK(0.1), every=2), groups=GroupsOf(2))",
+    "Hierarchical(Identity(), LocalSGD(TopK(0.1), every=2), groups=GroupsOf(2))",
 ]
 
 
 @pytest.mark.parametrize("method", WAYS)
 def test_any_method_gives_the_bits_and_the_bytes_of_processes(method):
-    assert World(4).run(lambda: in_this_process(method)) == run(trained, method, ranks=4)
+    assert InProcessCluster(4).run(lambda: in_this_process(method)) == run(trained, method, ranks=4)

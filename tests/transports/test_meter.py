@@ -34,14 +34,14 @@ def test_the_prefix_can_be_chosen() -> None:
 
 def test_counting_goes_on_from_a_checkpoint() -> None:
     meter, before = Meter(), counted()
-    meter.load(before.as_dict(prefix=""), before.itemised())
+    meter.load(before.as_dict(prefix=""), before.itemized())
     assert meter == counted()
     meter.count_said("bias", 1)
     assert before == counted(), "what was loaded is a copy"
 
 
 def test_what_is_said_counts_once_in_all_and_once_by_what_it_is_about() -> None:
-    assert counted().said == {"weight": 200, "": 50}
+    assert counted().payload_by_unit == {"weight": 200, "": 50}
     assert counted().payload_bytes == 250
 
 
@@ -49,7 +49,7 @@ def test_what_was_counted_aside_is_added() -> None:
     meter = counted()
     meter.add(counted())
     assert meter.as_dict(prefix="") == {k: 2 * v for k, v in counted().as_dict(prefix="").items()} | {"ratio": 4.0}
-    assert meter.said == {"weight": 400, "": 100}
+    assert meter.payload_by_unit == {"weight": 400, "": 100}
     assert (meter.sent, meter.received) == ({1: 40, 2: 20}, {1: 80})
 
 

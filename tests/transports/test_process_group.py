@@ -11,8 +11,8 @@ from torch import nn
 import thinwire
 from tests.attach.processes import run
 from tests.attach.training import BY_RANKS, all_same, refusal, same
-from thinwire import Collectives, Simulated, world
-from thinwire.core import Message, together
+from thinwire import ProcessGroupTransport, Simulated, all_ranks
+from thinwire.core import Message, lockstep
 from thinwire.core.states import plain
 from thinwire.methods import strategy_of
 from thinwire.transports import process_group as collectives
@@ -48,7 +48,7 @@ def counts(meter: thinwire.Meter) -> dict:
 
 
 def on_real_ranks(method: str) -> dict:
-    transport = Collectives()
+    transport = ProcessGroupTransport()
     strategy, model = strategy_of(method), Odd()
     replica = thinwire.replica_of(model, rank=transport.rank, size=transport.size)
     state, reduced = strategy.init(replica), []
@@ -97,9 +97,9 @@ def say(message: Message) -> Any:
 
 
 def spoken(source: int | None, target: int | None, codec: Any) -> tuple:
-    transport = Collectives()
+    transport = ProcessGroupTransport()
     mine = torch.arange(6.0) + 10 * transport.rank
-    talk = together([(world(transport.size), say(Message(mine, codec, source=source, target=target)))])
+    talk = lockstep([(all_ranks(transport.size), say(Message(mine, codec, source=source, target=target)))])
     (outcome,) = transport.run(talk)
     return outcome
 
@@ -130,7 +130,7 @@ def test_all_speak_and_one_hears_the_mean(codec: Any) -> None:
 
 def gathered() -> list[bytes]:
     rank = dist.get_rank()
-    return Collectives().gather(bytes([rank]) * (5 * rank + 1))
+    return ProcessGroupTransport().gather(bytes([rank]) * (5 * rank + 1))
 
 
 def test_gather_tells_what_every_rank_gave_in_order() -> None:
@@ -142,7 +142,7 @@ def copied() -> tuple[bool, list]:
     rank = dist.get_rank()
     tensors = [torch.full((3,), rank), torch.full((2, 2), float(rank)).t(), torch.full((), rank == 1)]
     places = [tensor.data_ptr() for tensor in tensors]
-    Collectives().broadcast(tensors, source=1)
+    ProcessGroupTransport().broadcast(tensors, source=1)
     return [tensor.data_ptr() for tensor in tensors] == places, tensors
 
 
@@ -156,7 +156,7 @@ def test_broadcast_overwrites_in_place() -> None:
 
 def spoken_between() -> tuple[list[float], list[float]]:
     """The user's messages and ours at the same time, in an order that differs between ranks."""
-    transport = Collectives()
+    transport = ProcessGroupTransport()
     strategy, model = strategy_of("powersgd"), Odd()
     replica = thinwire.replica_of(model, rank=transport.rank, size=transport.size)
     talk = strategy.before_update(replica, strategy.init(replica))
@@ -178,10 +178,10 @@ def test_it_speaks_in_a_group_of_its_own() -> None:
 
 
 def groups_of_two() -> dict[str, bool]:
-    first, second = Collectives(), Collectives()
+    first, second = ProcessGroupTransport(), ProcessGroupTransport()
     apart = first.group is not second.group
     first.close()
-    third = Collectives()
+    third = ProcessGroupTransport()
     return {
         "apart": apart,
         "taken over": third.gather(b"x") == [b"x"] * dist.get_world_size(),
@@ -195,10 +195,10 @@ def test_each_has_its_own_group_until_it_is_closed() -> None:
 
 
 def closed_twice() -> bool:
-    transport = Collectives()
+    transport = ProcessGroupTransport()
     transport.close()
     transport.close()
-    return Collectives().group is not Collectives().group
+    return ProcessGroupTransport().group is not ProcessGroupTransport().group
 
 
 def test_closing_twice_gives_the_group_away_once() -> None:
@@ -206,14 +206,14 @@ def test_closing_twice_gives_the_group_away_once() -> None:
 
 
 def used_after_destroy() -> tuple[str, str]:
-    transport = Collectives()
+    transport = ProcessGroupTransport()
     store = dist.PrefixStore("again", dist.distributed_c10d._get_default_store())
     rank, size = transport.rank, transport.size
     dist.destroy_process_group()
     gc.collect()
     refused = refusal(lambda: transport.gather(b"x"))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
-    assert Collectives().gather(b"y") == [b"y"] * size
+    assert ProcessGroupTransport().gather(b"y") == [b"y"] * size
     return refused
 
 
@@ -229,11 +229,11 @@ def attached_again_after_destroy() -> list[bool]:
     rank, size = dist.get_rank(), dist.get_world_size()
     answers = []
     for i in range(3):
-        transport = Collectives()
+        transport = ProcessGroupTransport()
         transport.close()  # left to a successor, who must not come from another life
         dist.destroy_process_group()
         dist.init_process_group("gloo", store=dist.PrefixStore(str(i), store), rank=rank, world_size=size)
-        answers.append(Collectives().gather(bytes([rank])) == [bytes([r]) for r in range(size)])
+        answers.append(ProcessGroupTransport().gather(bytes([rank])) == [bytes([r]) for r in range(size)])
     return answers
 
 
@@ -243,7 +243,7 @@ def test_a_group_does_not_outlive_torch_distributed() -> None:
 
 def test_without_torch_distributed_the_error_says_how_to_start_it() -> None:
     with pytest.raises(RuntimeError, match=r"torchrun.*init_process_group"):
-        Collectives()
+        ProcessGroupTransport()
 
 
 def in_a_subgroup() -> tuple[int, int, list[bytes]] | None:
@@ -251,7 +251,7 @@ def in_a_subgroup() -> tuple[int, int, list[bytes]] | None:
     group = dist.new_group(members)
     if dist.get_rank() not in members:
         return None
-    transport = Collectives(group)
+    transport = ProcessGroupTransport(group)
     return transport.rank, transport.size, transport.gather(bytes([dist.get_rank()]))
 
 

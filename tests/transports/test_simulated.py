@@ -11,7 +11,7 @@ from thinwire import (
     Cast,
     Codec,
     Entropy,
-    Feedback,
+    ErrorFeedback,
     Identity,
     LockStepError,
     Message,
@@ -28,10 +28,10 @@ from thinwire import (
     Sign,
     Simulated,
     TopK,
-    together,
-    world,
+    all_ranks,
+    lockstep,
 )
-from thinwire.core.lazy import dense
+from thinwire.core.lazy import materialize
 from thinwire.wire import payload
 
 from ..helpers import by_rank, random, same_bits, same_states, say, started, step
@@ -50,14 +50,16 @@ def once(*messages: Message) -> Generator[Message, Reply, list[Reply]]:
 
 
 def talk(size: int, *conversations: Any, peers: Peers | None = None) -> Any:
-    return together([(peers or world(size), conversation) for conversation in conversations])
+    return lockstep([(peers or all_ranks(size), conversation) for conversation in conversations])
 
 
 # --- determinism
 
 
 @pytest.mark.parametrize(
-    "reducer", [Average(), Feedback(PowerSGD(2)), Average(Quantize(4, stochastic=True)), Average(Entropy())], ids=repr
+    "reducer",
+    [Average(), ErrorFeedback(PowerSGD(2)), Average(Quantize(4, stochastic=True)), Average(Entropy())],
+    ids=repr,
 )
 def test_two_runs_give_the_same_bits_and_bytes(reducer: Any) -> None:
     def run() -> tuple[list[Tensor], list[Any], list[tuple[int, int, int]]]:
@@ -137,7 +139,7 @@ def test_a_rank_that_counts_for_nothing_only_listens(reducer: Reducer) -> None:
     size, silent = 4, 3
     xs = by_rank(size, 37)
     suited, states = started(reducer, xs[0], size)
-    held = step(suited, xs, states, peers=world(size, without={silent}))
+    held = step(suited, xs, states, peers=all_ranks(size, without={silent}))
     assert all(same_bits(reply.reduced, held.reduced) for reply in held.replies)
     said = torch.stack([reply.sent for reply in held.replies[:silent]])
     if reducer != Average():  # whose signals all ranks add up, each a part
@@ -443,5 +445,5 @@ def test_sums_of_16_bits_are_rounded_once(codec: Codec, dtype: torch.dtype) -> N
     ranks = 32
     said = by_rank(ranks, 200, dtype=dtype)
     replies, _ = say([Message(x, codec, lazy=True) for x in said])
-    exact = sum(dense(reply.sent).double() for reply in replies) / ranks
-    assert torch.equal(dense(replies[0].reduced), exact.to(dtype))
+    exact = sum(materialize(reply.sent).double() for reply in replies) / ranks
+    assert torch.equal(materialize(replies[0].reduced), exact.to(dtype))

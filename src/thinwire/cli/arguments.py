@@ -110,7 +110,7 @@ def parser() -> argparse.ArgumentParser:
         action="extend",
         default=[],
         metavar="LINK",
-        help="show runs without a link with their modelled time on these links",
+        help="show runs without a link with their modeled time on these links",
     )
     command.set_defaults(run=answers.write_report)
 
@@ -118,7 +118,7 @@ def parser() -> argparse.ArgumentParser:
         "fit",
         help="what law captured gradients follow, and the bits that codes take under it",
         description="Fits laws to the gradients that `thinwire train --capture N` wrote down, and codes what a "
-        "quantiser makes of them. Prints tables, and writes a page.",
+        "quantizer makes of them. Prints tables, and writes a page.",
     )
     command.add_argument("folder", type=Path, metavar="DIR", help="of the run")
     command.add_argument(
@@ -174,7 +174,7 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser(
         "topology",
         help="what a graph between ranks looks like, and how fast differences shrink on it",
-        description="Draws who speaks with whom, and tells the figures that say how fast ranks come to agree.",
+        description="RandomState who speaks with whom, and tells the figures that say how fast ranks come to agree.",
     )
     command.add_argument(
         "kind", metavar="KIND", help=f"{', '.join(topology.KINDS)}, or a notation such as 'Edges(((0, 1), (1, 2)))'"
@@ -208,7 +208,7 @@ def _add_plan(command: argparse.ArgumentParser) -> None:
         "--transport", metavar="T", help=f"{' or '.join(TRANSPORTS)} (default: {default['transport']})"
     )
     command.add_argument("--link", metavar="LINK", help=f"between the ranks, {STAR_HELP}")
-    command.add_argument("--modelled", action="store_true", help="compute the link's time from bytes, make no link")
+    command.add_argument("--modeled", action="store_true", help="compute the link's time from bytes, make no link")
     command.add_argument("--budget", metavar="B", help=f"{', '.join(BUDGETS)} (default: {default['budget']})")
     length = command.add_mutually_exclusive_group()
     length.add_argument("--steps", type=int, metavar="N", help="instead of the budget's")

@@ -1,7 +1,7 @@
 """Codecs: pure maps between a tensor and the parts that stand for it."""
 
 from .adaptive_random import AdaptiveRandom
-from .binned_sign import BinMarks
+from .binned_sign import BinnedSign
 from .cast import Cast
 from .chain import Chain
 from .dither import Dither
@@ -16,20 +16,19 @@ from .random_k import RandomK
 from .round import Round
 from .shrink import Shrink
 from .sign import Sign
-from .sparse_sign import Marks
+from .sparse_sign import SparseSign
 from .ternary import Ternary
 from .top_k import TopK
 
 __all__ = [
     "AdaptiveRandom",
-    "BinMarks",
+    "BinnedSign",
     "Cast",
     "Chain",
     "Dither",
     "Entropy",
     "ExponentialDither",
     "Identity",
-    "Marks",
     "MiniFloat",
     "NaturalCompression",
     "Nonzero",
@@ -38,6 +37,7 @@ __all__ = [
     "Round",
     "Shrink",
     "Sign",
+    "SparseSign",
     "Ternary",
     "TopK",
 ]

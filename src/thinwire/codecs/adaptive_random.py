@@ -6,10 +6,10 @@ from torch import Tensor
 
 from ..core import Parts
 from ..core.bounds import Bounds, projection, unbiased
-from ..core.lazy import Lazy, dense
+from ..core.lazy import Lazy, materialize
 from ..core.precision import working
 from ..kernels import selection as top_k
-from ..kernels.sparse_tensor import Sparse
+from ..kernels.sparse_tensor import SparseTensor
 from .sampling import key_of
 from .sparsifier import AtPositions, check_ratio, kept
 
@@ -39,9 +39,9 @@ class AdaptiveRandom(AtPositions):
         return *self.encode_sparse(self._drawn(x, seed)), *below
 
     def encode_lazy(self, x: Tensor | Lazy, seed: int) -> Parts:
-        return self.encode_sparse(self._drawn(dense(x), seed))
+        return self.encode_sparse(self._drawn(materialize(x), seed))
 
-    def _drawn(self, x: Tensor, seed: int) -> Sparse:
+    def _drawn(self, x: Tensor, seed: int) -> SparseTensor:
         flat = x.flatten().to(working(x.dtype))
         count, sizes = self.entries(flat.numel()), flat.abs().double()
         least = _certain(sizes, count)
@@ -58,7 +58,7 @@ class AdaptiveRandom(AtPositions):
         if self.unbiased:
             limit = torch.finfo(x.dtype).max
             values = torch.copysign(sizes[where].clamp_min(least), values).clamp_(-limit, limit)
-        return Sparse(values.to(x.dtype), where, x)
+        return SparseTensor(values.to(x.dtype), where, x)
 
 
 def _certain(sizes: Tensor, count: int) -> float | None:

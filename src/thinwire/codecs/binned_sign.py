@@ -6,7 +6,7 @@ from torch import Tensor
 from ..core import Parts, PayloadError
 from ..core.bounds import Bounds, contraction
 from ..core.lazy import outline
-from ..kernels.sparse_tensor import Sparse
+from ..kernels.sparse_tensor import SparseTensor
 from .sparse_sign import check_size, signed, size_of
 from .sparsifier import SparseCodec, scattered
 from .validation import check_parts
@@ -17,8 +17,8 @@ FORMS = ((63, 6, torch.uint8), (16_383, 14, torch.int16))
 
 
 @dataclass(frozen=True, repr=False)
-class BinMarks(SparseCodec):
-    """Sends what Marks does, in whole bytes: one an entry in bins of up to 63, two in bins of up to 16,383."""
+class BinnedSign(SparseCodec):
+    """Sends what SparseSign does, in whole bytes: one an entry in bins of up to 63, two in bins of up to 16,383."""
 
     bin_size: int
 
@@ -27,7 +27,7 @@ class BinMarks(SparseCodec):
 
     def __post_init__(self) -> None:
         if not (isinstance(self.bin_size, int) and 1 <= self.bin_size <= FORMS[-1][0]):
-            raise ValueError(f"BinMarks takes bins of 1 to {FORMS[-1][0]} entries, not {self.bin_size!r}")
+            raise ValueError(f"BinnedSign takes bins of 1 to {FORMS[-1][0]} entries, not {self.bin_size!r}")
 
     @property
     def form(self) -> tuple[int, torch.dtype]:
@@ -37,7 +37,7 @@ class BinMarks(SparseCodec):
     def bounds(self, size: int) -> Bounds:
         return contraction(size)
 
-    def encode_sparse(self, kept: Sparse) -> Parts:
+    def encode_sparse(self, kept: SparseTensor) -> Parts:
         values, where, (bits, dtype) = kept.values, kept.where, self.form
         of_bin = where // self.bin_size
         counts = torch.bincount(of_bin, minlength=-(-kept.shape.numel() // self.bin_size))
@@ -50,7 +50,7 @@ class BinMarks(SparseCodec):
         codes[ends - 1] |= 2 << bits
         return codes.to(dtype), size_of(values), outline(kept)
 
-    def decode_sparse(self, parts: Parts) -> tuple[Sparse, Parts]:
+    def decode_sparse(self, parts: Parts) -> tuple[SparseTensor, Parts]:
         coded, size, like, *below = parts
         check_parts(like, coded, size)
         check_size(size, like)

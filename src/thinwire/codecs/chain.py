@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ..core import Codec, Parts
 from ..core.bounds import LOSSLESS, UNKNOWN, Bounds, then
-from ..core.lazy import Lazy, Rest
+from ..core.lazy import DeferredDifference, Lazy
 
 STRIDE = 2_654_435_761  # between the seeds of codecs, so that each draws by itself
 MANY = 10**6  # entries
@@ -71,7 +71,7 @@ class Chain(Codec):
             parts = codec.decode(parts, _seed(seed, i))
         return parts
 
-    def pick(self, x: Tensor, rest: Rest, decay: float, out: Tensor) -> Tensor | Lazy:
+    def pick(self, x: Tensor, rest: DeferredDifference, decay: float, out: Tensor) -> Tensor | Lazy:
         return self.codecs[0].pick(x, rest, decay, out)
 
     def encode_lazy(self, x: Tensor | Lazy, seed: int) -> Parts:

@@ -5,11 +5,11 @@ from torch import Tensor
 
 from ..core import Codec, Parts
 from ..core.bounds import Bounds, unbiased
-from ..core.lazy import Lazy, dense, outline
+from ..core.lazy import Lazy, materialize, outline
 from ..core.precision import working
 from ..kernels.norms import norms
 from ..kernels.quantization import dithered, scales_of
-from ..kernels.quantized_tensor import Coded, Meaning
+from ..kernels.quantized_tensor import Meaning, QuantizedTensor
 from .sampling import key_of
 from .validation import check_parts
 
@@ -53,13 +53,13 @@ class Dither(Codec):
 
     def decode(self, parts: Parts, seed: int) -> Parts:
         x, below = self.decode_lazy(parts, seed)
-        return dense(x), *below
+        return materialize(x), *below
 
     def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
         packed, scale, like, *below = parts
         check_parts(like, packed, scale)
         block = self.block or max(1, like.numel())
-        return Coded(packed, scale, Meaning(self.bits, 1, -self.levels, block), like), tuple(below)
+        return QuantizedTensor(packed, scale, Meaning(self.bits, 1, -self.levels, block), like), tuple(below)
 
 
 def check_norm(codec: str, norm: float | str, block: int | None) -> None:

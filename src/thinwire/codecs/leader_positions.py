@@ -4,19 +4,19 @@ import torch
 from torch import Tensor
 
 from ..core import Codec, Parts, PayloadError
-from ..core.lazy import Lazy, dense, outline
+from ..core.lazy import Lazy, materialize, outline
 from ..core.precision import working
 from ..kernels import positions
 from ..kernels import selection as top_k
 from ..kernels.bits import pack, packed_bytes, unpack
-from ..kernels.sparse_tensor import Sparse
+from ..kernels.sparse_tensor import SparseTensor
 from .sparsifier import check_ratio, kept
 from .validation import check_parts
 
 ORDERS = ("index", "value", "magnitude")
 
 
-class Placed(Sparse):
+class LeaderSparse(SparseTensor):
     """The scale of its layer at every place that was told, in the order in which they were."""
 
     def __init__(self, scales: Tensor, counts: list[int], where: Tensor, like: Tensor) -> None:
@@ -30,7 +30,7 @@ class Placed(Sparse):
 
 
 @dataclass(frozen=True, repr=False)
-class Places(Codec):
+class LeaderPositions(Codec):
     """Tells where the largest entries of each layer are, in some order, and how large they are on the whole.
 
     What is decoded has, at these places, their root mean square in the layer. The values are for others to say, so this
@@ -43,11 +43,11 @@ class Places(Codec):
     sizes: tuple[int, ...] = ()  # of the layers, which follow one another; none given: all is one layer
 
     def __post_init__(self) -> None:
-        check_ratio("Places", self.ratio)
+        check_ratio("LeaderPositions", self.ratio)
         if not (isinstance(self.least, int) and self.least > 0):
-            raise ValueError(f"Places tells 1 place of a layer at least, not {self.least!r}")
+            raise ValueError(f"LeaderPositions tells 1 place of a layer at least, not {self.least!r}")
         if self.order not in ORDERS:
-            raise ValueError(f"Places are in the order of {', '.join(map(repr, ORDERS))}, not {self.order!r}")
+            raise ValueError(f"LeaderPositions are in the order of {', '.join(map(repr, ORDERS))}, not {self.order!r}")
 
     def layers(self, numel: int) -> tuple[int, ...]:
         return self.sizes or (numel,)
@@ -61,12 +61,12 @@ class Places(Codec):
         return *self.encode_lazy(x, seed), *below
 
     def encode_lazy(self, x: Tensor | Lazy, seed: int) -> Parts:
-        placed = x if isinstance(x, Placed) else self.found(dense(x))
+        placed = x if isinstance(x, LeaderSparse) else self.found(materialize(x))
         return placed.scales, self._coded(placed.where, x.shape.numel()), outline(x)
 
     def decode(self, parts: Parts, seed: int) -> Parts:
         placed, below = self.decode_lazy(parts, seed)
-        return dense(placed), *below
+        return materialize(placed), *below
 
     def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
         scales, coded, like, *below = parts
@@ -74,9 +74,9 @@ class Places(Codec):
         counts = self.counts(like.numel())
         if scales.shape != (len(counts),) or not scales.is_floating_point():
             raise PayloadError(f"{tuple(scales.shape)} scales are not those of {len(counts)} layers")
-        return Placed(scales, counts, self._where(coded, like.numel()), like), tuple(below)
+        return LeaderSparse(scales, counts, self._where(coded, like.numel()), like), tuple(below)
 
-    def found(self, x: Tensor) -> Placed:
+    def found(self, x: Tensor) -> LeaderSparse:
         """The places of a tensor's largest entries."""
         flat = x.flatten()
         where, scales, start = [], [], 0
@@ -86,7 +86,7 @@ class Places(Codec):
             where.append(start + largest.where[self._turns(largest.values)])
             scales.append(root_mean_square(largest.values))
             start += layer.numel()
-        return Placed(torch.stack(scales), counts, torch.cat(where), x)
+        return LeaderSparse(torch.stack(scales), counts, torch.cat(where), x)
 
     def _turns(self, values: Tensor) -> Tensor:
         if self.order == "index":

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from ..core import Codec, Parts
-from ..core.lazy import Lazy, dense, outline
+from ..core.lazy import Lazy, materialize, outline
 from ..core.precision import working
 from ..kernels.norms import norms
-from ..kernels.quantized_tensor import Coded, Levels
+from ..kernels.quantized_tensor import Levels, QuantizedTensor
 from .sampling import key_of
 from .validation import check_parts
 
@@ -36,13 +36,15 @@ class Leveled(Codec):
 
     def decode(self, parts: Parts, seed: int) -> Parts:
         x, below = self.decode_lazy(parts, seed)
-        return dense(x), *below
+        return materialize(x), *below
 
     def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
         packed, scale, like, *below = parts
         check_parts(like, packed, scale)
         meaning = self.meaning
-        return Coded(packed, scale, meaning._replace(block=meaning.block or max(1, like.numel())), like), tuple(below)
+        return QuantizedTensor(
+            packed, scale, meaning._replace(block=meaning.block or max(1, like.numel())), like
+        ), tuple(below)
 
 
 def check_base(codec: str, base: float) -> None:

@@ -4,7 +4,7 @@ from ..core import Parts
 from ..core.bounds import LOSSLESS, Bounds
 from ..core.lazy import outline
 from ..kernels import positions
-from ..kernels.sparse_tensor import Sparse
+from ..kernels.sparse_tensor import SparseTensor
 from .sparsifier import SparseCodec, scattered
 
 
@@ -17,9 +17,9 @@ class Nonzero(SparseCodec):
     def bounds(self, size: int) -> Bounds:
         return LOSSLESS
 
-    def encode_sparse(self, kept: Sparse) -> Parts:
+    def encode_sparse(self, kept: SparseTensor) -> Parts:
         return kept.values, positions.encode(kept.where, kept.shape.numel()), outline(kept)
 
-    def decode_sparse(self, parts: Parts) -> tuple[Sparse, Parts]:
+    def decode_sparse(self, parts: Parts) -> tuple[SparseTensor, Parts]:
         values, coded, like, *below = parts
         return scattered(values, positions.decode(coded, values.numel(), like.numel()), like), tuple(below)

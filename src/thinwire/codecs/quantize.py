@@ -5,10 +5,10 @@ from torch import Tensor
 
 from ..core import Codec, Parts
 from ..core.bounds import Bounds, contraction, unbiased
-from ..core.lazy import Lazy, dense, outline
+from ..core.lazy import Lazy, materialize, outline
 from ..core.precision import working
-from ..kernels.quantization import levels, quantised
-from ..kernels.quantized_tensor import Coded, Meaning
+from ..kernels.quantization import levels, quantized
+from ..kernels.quantized_tensor import Meaning, QuantizedTensor
 from .sampling import key_of
 from .validation import check_parts
 
@@ -43,13 +43,13 @@ class Quantize(Codec):
         x, *below = parts
         flat = x.flatten().to(working(x.dtype))
         key = key_of(flat, seed) if self.stochastic else None
-        return *quantised(flat, self.bits, self.block, key), outline(x), *below
+        return *quantized(flat, self.bits, self.block, key), outline(x), *below
 
     def decode(self, parts: Parts, seed: int) -> Parts:
         x, below = self.decode_lazy(parts, seed)
-        return dense(x), *below
+        return materialize(x), *below
 
     def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
         packed, scale, like, *below = parts
         check_parts(like, packed, scale)
-        return Coded(packed, scale, Meaning(self.bits, 1, -self.levels, self.block), like), tuple(below)
+        return QuantizedTensor(packed, scale, Meaning(self.bits, 1, -self.levels, self.block), like), tuple(below)

@@ -4,14 +4,14 @@ from torch import Tensor
 
 from ..core import Codec, Parts
 from ..core.bounds import Bounds
-from ..core.lazy import Lazy, Rest, dense
+from ..core.lazy import DeferredDifference, Lazy, materialize
 
 
 @dataclass(frozen=True, repr=False)
 class Shrink(Codec):
     """Divides what comes back by what its squares have grown by, on average: what is unbiased becomes a contraction.
 
-    Nothing more is sent, as the size of a tensor tells by how much. `Feedback` puts it around codecs that need it.
+    Nothing more is sent, as the size of a tensor tells by how much. `ErrorFeedback` puts it around codecs that need it.
     """
 
     codec: Codec
@@ -49,9 +49,9 @@ class Shrink(Codec):
 
     def decode(self, parts: Parts, seed: int) -> Parts:
         x, below = self.decode_lazy(parts, seed)
-        return dense(x), *below
+        return materialize(x), *below
 
-    def pick(self, x: Tensor, rest: Rest, decay: float, out: Tensor) -> Tensor | Lazy:
+    def pick(self, x: Tensor, rest: DeferredDifference, decay: float, out: Tensor) -> Tensor | Lazy:
         return self.codec.pick(x, rest, decay, out)
 
     def encode_lazy(self, x: Tensor | Lazy, seed: int) -> Parts:

@@ -4,9 +4,9 @@ from torch import Tensor
 
 from ..core import Codec, Parts
 from ..core.bounds import Bounds, contraction
-from ..core.lazy import Lazy, dense, outline
+from ..core.lazy import Lazy, materialize, outline
 from ..core.precision import working
-from ..kernels.quantized_tensor import Coded, Meaning
+from ..kernels.quantized_tensor import Meaning, QuantizedTensor
 from ..kernels.sign_bits import signs
 from .validation import check_parts
 
@@ -26,9 +26,9 @@ class Sign(Codec):
 
     def decode(self, parts: Parts, seed: int) -> Parts:
         x, below = self.decode_lazy(parts, seed)
-        return dense(x), *below
+        return materialize(x), *below
 
     def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
         packed, scale, like, *below = parts
         check_parts(like, packed, scale)
-        return Coded(packed, scale, Meaning(bits=1, factor=-2, offset=1), like), tuple(below)
+        return QuantizedTensor(packed, scale, Meaning(bits=1, factor=-2, offset=1), like), tuple(below)

@@ -9,13 +9,13 @@ from ..core.lazy import outline
 from ..core.precision import working
 from ..kernels import gaps
 from ..kernels.bits import pack, packed_bytes, unpack
-from ..kernels.sparse_tensor import Sparse
+from ..kernels.sparse_tensor import SparseTensor
 from .sparsifier import SparseCodec, scattered
 from .validation import check_parts
 
 
 @dataclass(frozen=True, repr=False)
-class Marks(SparseCodec):
+class SparseSign(SparseCodec):
     """Sends where entries are not zero and their signs; all of them get their mean size."""
 
     variable = True
@@ -24,11 +24,11 @@ class Marks(SparseCodec):
     def bounds(self, size: int) -> Bounds:
         return contraction(size)
 
-    def encode_sparse(self, kept: Sparse) -> Parts:
+    def encode_sparse(self, kept: SparseTensor) -> Parts:
         signs = pack((kept.values < 0).to(torch.uint8), 1)
         return *gaps.encode(kept.where, kept.shape.numel()), signs, size_of(kept.values), outline(kept)
 
-    def decode_sparse(self, parts: Parts) -> tuple[Sparse, Parts]:
+    def decode_sparse(self, parts: Parts) -> tuple[SparseTensor, Parts]:
         rests, lows, signs, size, like, *below = parts
         check_parts(like, rests, lows, signs, size)
         check_size(size, like)

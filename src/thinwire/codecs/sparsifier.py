@@ -5,29 +5,29 @@ from abc import abstractmethod
 from torch import Tensor
 
 from ..core import Codec, Parts, PayloadError
-from ..core.lazy import Lazy, dense, outline
+from ..core.lazy import Lazy, materialize, outline
 from ..kernels import positions
-from ..kernels.sparse_tensor import Sparse
+from ..kernels.sparse_tensor import SparseTensor
 from .validation import check_parts
 
 
 class SparseCodec(Codec):
     """Keeps some entries, and codes their values and where they are."""
 
-    def keep(self, x: Tensor) -> Sparse:
+    def keep(self, x: Tensor) -> SparseTensor:
         """What is coded of a tensor: all that is not zero, if not said otherwise."""
         flat = x.flatten()
         where = flat.nonzero().squeeze(1)
-        return Sparse(flat[where], where, x)
+        return SparseTensor(flat[where], where, x)
 
     @abstractmethod
-    def encode_sparse(self, kept: Sparse) -> Parts: ...
+    def encode_sparse(self, kept: SparseTensor) -> Parts: ...
 
     @abstractmethod
-    def decode_sparse(self, parts: Parts) -> tuple[Sparse, Parts]:
+    def decode_sparse(self, parts: Parts) -> tuple[SparseTensor, Parts]:
         """What was kept, and the parts below."""
 
-    def is_kept(self, x: Sparse) -> bool:
+    def is_kept(self, x: SparseTensor) -> bool:
         """Whether these are entries as `keep` would give them."""
         return True
 
@@ -40,7 +40,7 @@ class SparseCodec(Codec):
         return kept.dense(), *below
 
     def encode_lazy(self, x: Tensor | Lazy, seed: int) -> Parts:
-        return self.encode_sparse(x if isinstance(x, Sparse) and self.is_kept(x) else self.keep(dense(x)))
+        return self.encode_sparse(x if isinstance(x, SparseTensor) and self.is_kept(x) else self.keep(materialize(x)))
 
     def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
         return self.decode_sparse(parts)
@@ -49,11 +49,11 @@ class SparseCodec(Codec):
 class AtPositions(SparseCodec):
     """Keeps as many entries as a shape decides, and codes where they are in as many bytes."""
 
-    def encode_sparse(self, kept: Sparse) -> Parts:
+    def encode_sparse(self, kept: SparseTensor) -> Parts:
         coded = positions.encode(kept.where, kept.shape.numel())
         return kept.values, coded, outline(kept)
 
-    def decode_sparse(self, parts: Parts) -> tuple[Sparse, Parts]:
+    def decode_sparse(self, parts: Parts) -> tuple[SparseTensor, Parts]:
         values, coded, like, *below = parts
         return scattered(values, positions.decode(coded, values.numel(), like.numel()), like), tuple(below)
 
@@ -68,9 +68,9 @@ def check_ratio(codec: str, ratio: float) -> None:
         raise ValueError(f"{codec} keeps a ratio between 0 and 1 of the entries, not {ratio!r}")
 
 
-def scattered(values: Tensor, positions: Tensor, like: Tensor) -> Sparse:
+def scattered(values: Tensor, positions: Tensor, like: Tensor) -> SparseTensor:
     """The values at their positions, in the type of the tensor whose outline came with them."""
     check_parts(like, values, positions)
     if values.shape != positions.shape:
         raise PayloadError(f"{tuple(values.shape)} values cannot be those at {tuple(positions.shape)} positions")
-    return Sparse(values.to(like.dtype), positions, like)
+    return SparseTensor(values.to(like.dtype), positions, like)

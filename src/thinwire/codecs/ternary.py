@@ -5,9 +5,9 @@ from torch import Tensor
 
 from ..core import Codec, Parts
 from ..core.bounds import UNKNOWN, Bounds, contraction
-from ..core.lazy import Lazy, dense, outline
+from ..core.lazy import Lazy, materialize, outline
 from ..core.precision import working
-from ..kernels.quantized_tensor import Coded, Meaning
+from ..kernels.quantized_tensor import Meaning, QuantizedTensor
 from ..kernels.sign_bits import thirds
 from .validation import check_parts
 
@@ -34,9 +34,9 @@ class Ternary(Codec):
 
     def decode(self, parts: Parts, seed: int) -> Parts:
         x, below = self.decode_lazy(parts, seed)
-        return dense(x), *below
+        return materialize(x), *below
 
     def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
         packed, scale, like, *below = parts
         check_parts(like, packed, scale)
-        return Coded(packed, scale, Meaning(bits=2, factor=1, offset=-1), like), tuple(below)
+        return QuantizedTensor(packed, scale, Meaning(bits=2, factor=1, offset=-1), like), tuple(below)

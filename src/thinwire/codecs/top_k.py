@@ -3,9 +3,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..core.bounds import Bounds, projection
-from ..core.lazy import Lazy, Rest
+from ..core.lazy import DeferredDifference, Lazy
 from ..kernels import selection as top_k
-from ..kernels.sparse_tensor import Sparse
+from ..kernels.sparse_tensor import SparseTensor
 from .sparsifier import AtPositions, check_ratio, kept
 
 
@@ -24,11 +24,11 @@ class TopK(AtPositions):
     def bounds(self, size: int) -> Bounds:
         return projection(size / self.entries(size))
 
-    def keep(self, x: Tensor) -> Sparse:
+    def keep(self, x: Tensor) -> SparseTensor:
         return top_k.largest(x, kept(self.ratio, x.numel()))
 
-    def is_kept(self, x: Sparse) -> bool:
+    def is_kept(self, x: SparseTensor) -> bool:
         return x.where.numel() == kept(self.ratio, x.shape.numel())
 
-    def pick(self, x: Tensor, rest: Rest, decay: float, out: Tensor) -> Tensor | Lazy:
+    def pick(self, x: Tensor, rest: DeferredDifference, decay: float, out: Tensor) -> Tensor | Lazy:
         return top_k.largest_of_sum(x, rest, decay, out, kept(self.ratio, x.numel()))

@@ -13,10 +13,10 @@ from .protocols import (
     Reducer,
     Replica,
     Reply,
+    Rounds,
     State,
     Strategy,
-    Talk,
-    together,
+    lockstep,
 )
 
 __all__ = [
@@ -32,8 +32,8 @@ __all__ = [
     "Reducer",
     "Replica",
     "Reply",
+    "Rounds",
     "State",
     "Strategy",
-    "Talk",
-    "together",
+    "lockstep",
 ]

@@ -31,9 +31,9 @@ class Lazy(ABC):
         added = self.dense().to(total.dtype)
         total.add_(added if weight is None else added * weight)
 
-    def rest_of(self, total: Tensor) -> "Rest":
+    def rest_of(self, total: Tensor) -> "DeferredDifference":
         """What it leaves of a total, whose memory may be used for that."""
-        return Rest(total.sub_(self.dense()))
+        return DeferredDifference(total.sub_(self.dense()))
 
     def add_rest(self, x: Tensor, decay: float, total: Tensor, out: Tensor) -> None:
         """Write x + decay * (total - itself), to the same bits as one step after the other would give."""
@@ -59,7 +59,7 @@ class Lazy(ABC):
         return float(self.dense().abs().amax()) if self.shape.numel() else 0.0
 
 
-class Rest:
+class DeferredDifference:
     """What is left of a total: what is still to be taken away from it is, when it is next added to something."""
 
     def __init__(self, total: Tensor, sent: Lazy | None = None) -> None:
@@ -127,12 +127,12 @@ class LazyCoding(ABC):
     @abstractmethod
     def decode(self, parts: tuple[Tensor, ...], seed: int) -> tuple[Tensor, ...]: ...
 
-    def pick(self, x: Tensor, rest: Rest, decay: float, out: Tensor) -> Tensor | Lazy:
+    def pick(self, x: Tensor, rest: DeferredDifference, decay: float, out: Tensor) -> Tensor | Lazy:
         """Write x + decay * rest into `out`; returns what there is to encode of it: all, or what would be kept."""
         return rest.added_to(x, decay, out)
 
     def encode_lazy(self, x: Tensor | Lazy, seed: int) -> tuple[Tensor, ...]:
-        return self.encode((dense(x),), seed)
+        return self.encode((materialize(x),), seed)
 
     def decode_lazy(self, parts: tuple[Tensor, ...], seed: int) -> tuple[Tensor | Lazy, tuple[Tensor, ...]]:
         """The signal, and the parts below it."""
@@ -151,14 +151,14 @@ def hollow(shape: torch.Size, dtype: torch.dtype) -> Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
-def dense(what: Tensor | Lazy | Rest) -> Tensor:
+def materialize(what: Tensor | Lazy | DeferredDifference) -> Tensor:
     """The tensor itself."""
     return what if isinstance(what, Tensor) else what.dense()
 
 
-def norm(what: Tensor | Rest) -> float:
+def norm(what: Tensor | DeferredDifference) -> float:
     """Its Euclidean norm, in 64 bits: in 32, the sum of many small squares is off by percents."""
-    return float(torch.linalg.vector_norm(dense(what), dtype=torch.float64))
+    return float(torch.linalg.vector_norm(materialize(what), dtype=torch.float64))
 
 
 def copy_(target: Tensor, what: Tensor | Lazy) -> None:
@@ -182,13 +182,13 @@ def zero_where(target: Tensor, what: Tensor | Lazy) -> None:
         what.zero_where(target)
 
 
-def left_after(total: Tensor, sent: Tensor | Lazy) -> Rest:
+def left_after(total: Tensor, sent: Tensor | Lazy) -> DeferredDifference:
     """What is left of a total when part of it was sent; uses the total's memory."""
     if not isinstance(sent, Tensor):
         return sent.rest_of(total)
     if sent.data_ptr() == total.data_ptr():  # sent as it is
-        return Rest(total.new_zeros(total.shape))
-    return Rest(total.sub_(sent))
+        return DeferredDifference(total.new_zeros(total.shape))
+    return DeferredDifference(total.sub_(sent))
 
 
 def is_finite(what: Tensor | Lazy) -> bool:

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 
-class Lost(NamedTuple):
+class NonFinite(NamedTuple):
     """A message that counts for nothing, because some rank's tensor was not finite."""
 
     names: tuple[str, ...]  # of the parameters it was about
@@ -11,9 +11,9 @@ class Lost(NamedTuple):
     what: str = "gradient"  # of theirs it was about
 
 
-class Outcome(NamedTuple):
+class StepResult(NamedTuple):
     state: Any  # the strategy's, to go on from
-    lost: tuple[Lost, ...] = ()
+    lost: tuple[NonFinite, ...] = ()
 
 
 class Learning(NamedTuple):

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from .bounds import Bounded
 from .described import Described
-from .lazy import Lazy, LazyCoding, Rest
-from .outcome import Learning, Outcome
+from .lazy import DeferredDifference, Lazy, LazyCoding
+from .outcome import Learning, StepResult
 
 Parts = tuple[Tensor, ...]  # the signal on top, side information below; a meta tensor is an outline: a shape, no bytes
 State = Any  # tensors, numbers and tuples of them: what a checkpoint holds
@@ -82,15 +82,15 @@ class Reducer(Described, ABC):
     """Turns every peer's tensor into one agreed tensor."""
 
     @property
-    def shaped(self) -> bool:
+    def needs_shape(self) -> bool:
         """Whether the tensor's shape matters; if not, small tensors may be flattened into one conversation."""
         return False
 
-    def suited(self, parameter: Parameter) -> "Reducer":
+    def specialize(self, parameter: Parameter) -> "Reducer":
         """The reducer that this one becomes for a given parameter."""
         return self
 
-    def joined(self, sizes: tuple[int, ...]) -> "Reducer | None":
+    def fuse(self, sizes: tuple[int, ...]) -> "Reducer | None":
         """The reducer for tensors of these sizes, flattened into one conversation; None: large ones have their own."""
         return None
 
@@ -105,7 +105,7 @@ class Reducer(Described, ABC):
         """The state for gradients that a learning rate is multiplied with, if what it holds depends on that."""
         return state
 
-    def unsaid(self, state: State) -> Tensor | Rest | None:
+    def residual(self, state: State) -> Tensor | DeferredDifference | None:
         """What it was given and has not said yet; None if it keeps nothing of the kind."""
         return None
 
@@ -120,7 +120,7 @@ class Peers(Described):
 
     topic: str
     weights: tuple[tuple[int, float], ...]
-    listeners: tuple[int, ...] | None = None  # the other ranks that hear it; None: those it hears, with the same Peers
+    receivers: tuple[int, ...] | None = None  # the other ranks that hear it; None: those it hears, with the same Peers
     within: tuple[int, ...] | None = None  # a world of its own: these ranks, numbered from 0 here; None: all
 
 
@@ -130,10 +130,10 @@ class Envelope(NamedTuple):
 
 
 # A round at a time: yield all that is to be said in it, receive all the replies.
-Talk = Generator[list[Envelope], list[Reply[Tensor]], Any]
+Rounds = Generator[list[Envelope], list[Reply[Tensor]], Any]
 
 
-def together(conversations: Iterable[tuple[Peers, Generator[Message, Reply[Tensor], Any]]]) -> Talk:
+def lockstep(conversations: Iterable[tuple[Peers, Generator[Message, Reply[Tensor], Any]]]) -> Rounds:
     """Hold many conversations in step, so that each round costs one exchange; returns their outcomes."""
     live = dict(enumerate(conversations))
     outcomes: list[Any] = [None] * len(live)
@@ -161,7 +161,7 @@ class Replica(NamedTuple):
     hosts: tuple[str, ...] = ()  # the machine of each rank; empty: all are on one
     loss: float | None = None  # of this step, if it was told
     rate: float | None = None  # of learning, if it was told
-    workshop: Any = None  # what a strategy that changes the model itself works with
+    factored_model: Any = None  # what a strategy that changes the model itself works with
     ends: Mapping[str, str] = {}  # the model's "first" matrix and its "last"; parts of a model have these, too
     wholes: Mapping[
         str, Any
@@ -177,12 +177,12 @@ class Strategy(Described, ABC):
     @abstractmethod
     def init(self, replica: Replica) -> State: ...
 
-    def before_update(self, replica: Replica, state: State) -> Talk:
+    def before_update(self, replica: Replica, state: State) -> Rounds:
         """Gradients are ready. Returns an Outcome."""
         yield from ()
-        return Outcome(state)
+        return StepResult(state)
 
-    def after_update(self, replica: Replica, state: State) -> Talk:
+    def after_update(self, replica: Replica, state: State) -> Rounds:
         """Parameters have moved. Returns an Outcome."""
         yield from ()
-        return Outcome(state)
+        return StepResult(state)

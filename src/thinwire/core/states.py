@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .lazy import Rest
+from .lazy import DeferredDifference
 
 
 class Spare:
@@ -28,7 +28,7 @@ def plain(state: Any) -> Any:
     match state:
         case Tensor():
             return state.detach().clone()
-        case Rest():
+        case DeferredDifference():
             return plain(state.dense())
         case Spare():
             return None
@@ -52,8 +52,8 @@ def restored(like: Any, saved: Any) -> Any:
                 here, there = (f"{x.dtype} {tuple(x.shape)}" for x in (like, saved))
                 raise ValueError(f"{here} was expected, the checkpoint has {there}")
             return saved.detach().clone().to(like.device)
-        case Rest():
-            return Rest(restored(like.total, saved))
+        case DeferredDifference():
+            return DeferredDifference(restored(like.total, saved))
         case Spare():
             return Spare()
         case dict():

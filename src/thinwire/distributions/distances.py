@@ -5,17 +5,17 @@ import math
 import torch
 from torch import Tensor
 
-from .entries import CHUNK, centred, not_finite, sampled
-from .generalized_normal import Law
+from .entries import CHUNK, centered, not_finite, sampled
+from .generalized_normal import GeneralizedNormal
 
 
-def wasserstein(x: Tensor, law: Law, points: int = 3000) -> float:
+def wasserstein(x: Tensor, law: GeneralizedNormal, points: int = 3000) -> float:
     """How far entries are from a law, Wasserstein-2, in standard deviations of the entries.
 
     Compares about so many of the entries, in order, with as many quantiles of the law, from 0 to 1. The first and the
     last are left out, as these quantiles are infinite.
     """
-    entries, _ = centred(x, 0.0, None)
+    entries, _ = centered(x, 0.0, None)
     there = sampled(entries, points).double().sort().values
     spread = math.sqrt(_variance(entries))
     if there.numel() < 3 or not 0 < spread < math.inf:
@@ -24,12 +24,12 @@ def wasserstein(x: Tensor, law: Law, points: int = 3000) -> float:
     return float((there[1:-1] - law.quantile(shares)).square().mean().sqrt()) / spread
 
 
-def kolmogorov(x: Tensor, law: Law, sample: int | None = 250_000) -> float:
+def kolmogorov(x: Tensor, law: GeneralizedNormal, sample: int | None = 250_000) -> float:
     """The largest difference between the share of entries below a value and the law's (Kolmogorov and Smirnov).
 
     It is exact for so many entries; of more, so many are taken, which adds up to 0.003. `sample` None takes all.
     """
-    entries, _ = centred(x, 0.0, sample)
+    entries, _ = centered(x, 0.0, sample)
     below = law.below(entries.sort().values)
     steps = torch.arange(entries.numel() + 1, dtype=torch.float64, device=x.device) / entries.numel()
     distance = float(torch.maximum(steps[1:] - below, below - steps[:-1]).max())

@@ -8,7 +8,7 @@ from torch import Tensor
 CHUNK = 1 << 19  # entries at a time, so that what is made of them stays in the cache
 
 
-def centred(x: Tensor, location: float | None, sample: int | None, zeros: bool = True) -> tuple[Tensor, float]:
+def centered(x: Tensor, location: float | None, sample: int | None, zeros: bool = True) -> tuple[Tensor, float]:
     """The entries to look at, less the location, and the location: their median, if there is none."""
     if not x.numel():
         raise ValueError("there is no law of no entries")

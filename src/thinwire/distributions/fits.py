@@ -5,21 +5,23 @@ import math
 import torch
 from torch import Tensor
 
-from .entries import CHUNK, centred, not_finite
-from .generalized_normal import LEAST_SHAPE, MOST_SHAPE, Law, check_shape, double, moment
+from .entries import CHUNK, centered, not_finite
+from .generalized_normal import LEAST_SHAPE, MOST_SHAPE, GeneralizedNormal, check_shape, double, moment
 from .search import lowest
 
 SMALLEST = torch.finfo(torch.float32).tiny  # the least scale of a fit: it can be divided by in 32 bits
-MANTISSA = 7  # bits of it that tell magnitudes apart: bins are 0.8 % wide, and their centres tell all that fits need
+MANTISSA = 7  # bits of it that tell magnitudes apart: bins are 0.8 % wide, and their centers tell all that fits need
 
 
-def fit_by_moments(x: Tensor, *, location: float | None = 0.0, sample: int | None = None, zeros: bool = True) -> Law:
+def fit_by_moments(
+    x: Tensor, *, location: float | None = 0.0, sample: int | None = None, zeros: bool = True
+) -> GeneralizedNormal:
     """The law with the mean magnitude and the mean square of these entries: the fastest fit.
 
     It depends on the few largest entries: for thousands of entries of a small shape, it is off by several percent more
     than the likelihood's. The arguments, and what comes of entries that are all alike, are as in `fit_by_likelihood`.
     """
-    entries, location = centred(x, location, sample, zeros)
+    entries, location = centered(x, location, sample, zeros)
     size = square = 0.0
     for chunk in torch.split(entries, CHUNK):
         double = chunk.double()
@@ -28,7 +30,7 @@ def fit_by_moments(x: Tensor, *, location: float | None = 0.0, sample: int | Non
     if not math.isfinite(square):
         raise not_finite()
     if not size:
-        return Law(1.0, SMALLEST, location)
+        return GeneralizedNormal(1.0, SMALLEST, location)
     mean, ratio = size / entries.numel(), square * entries.numel() / size**2
     low, high = math.log(LEAST_SHAPE), math.log(MOST_SHAPE)
     for _ in range(50):
@@ -36,7 +38,7 @@ def fit_by_moments(x: Tensor, *, location: float | None = 0.0, sample: int | Non
         shape = math.exp(middle)
         low, high = (middle, high) if moment(2, shape) / moment(1, shape) ** 2 > ratio else (low, middle)
     shape = min(max(math.exp(low), LEAST_SHAPE), MOST_SHAPE)
-    return Law(shape, max(mean / moment(1, shape), SMALLEST), location)
+    return GeneralizedNormal(shape, max(mean / moment(1, shape), SMALLEST), location)
 
 
 def fit_by_likelihood(
@@ -46,7 +48,7 @@ def fit_by_likelihood(
     location: float | None = 0.0,
     sample: int | None = None,
     zeros: bool = True,
-) -> Law:
+) -> GeneralizedNormal:
     """The law under which these entries are likeliest, of a given shape if there is one: 2 for normal, 1 for Laplace.
 
     `location` None takes the median: the likelihood of a shape below 1 has a peak at every entry, and a mean follows
@@ -59,10 +61,10 @@ def fit_by_likelihood(
     """
     if shape is not None:
         check_shape(shape)
-    entries, location = centred(x, location, sample, zeros)
+    entries, location = centered(x, location, sample, zeros)
     logs, shares = _histogram(entries)
     if not logs.numel():
-        return Law(1.0 if shape is None else shape, SMALLEST, location)
+        return GeneralizedNormal(1.0 if shape is None else shape, SMALLEST, location)
     largest = logs[-1].item()
     logs -= largest  # so that no power of them overflows
 
@@ -78,7 +80,7 @@ def fit_by_likelihood(
         log_shape = lowest(surprise, math.log(LEAST_SHAPE), math.log(MOST_SHAPE))
         shape = min(max(math.exp(log_shape), LEAST_SHAPE), MOST_SHAPE)
     log_scale = log_scales(double(shape).log().reshape(1)).item() + largest
-    return Law(shape, max(math.exp(log_scale), SMALLEST), location)
+    return GeneralizedNormal(shape, max(math.exp(log_scale), SMALLEST), location)
 
 
 def _histogram(entries: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,5 +98,5 @@ def _histogram(entries: Tensor) -> tuple[Tensor, Tensor]:
         raise not_finite()
     if int(occupied[-1]) == 0 and not bool(entries.any()):
         return torch.empty(0), torch.empty(0)
-    centres = ((occupied << shift) + (1 << (shift - 1))).int().view(torch.float32)
-    return centres.double().log(), counts[occupied].double() / entries.numel()
+    centers = ((occupied << shift) + (1 << (shift - 1))).int().view(torch.float32)
+    return centers.double().log(), counts[occupied].double() / entries.numel()

@@ -1,4 +1,4 @@
-"""The generalised normal law.
+"""The generalized normal law.
 
 Its density is shape / (2 scale Gamma(1/shape)) exp(-(|x - location| / scale)^shape). Shape 2 is the normal law, 1 is
 Laplace's; gradients are often below 1, with many small entries and few large ones.
@@ -15,8 +15,8 @@ TINY = 1e-17  # below this power of a magnitude, the density is what it is at th
 
 
 @dataclass(frozen=True)
-class Law:
-    """A generalised normal law. Takes numbers or tensors; answers in 64 bits."""
+class GeneralizedNormal:
+    """A generalized normal law. Takes numbers or tensors; answers in 64 bits."""
 
     shape: float
     scale: float

@@ -13,7 +13,7 @@ from .generalized_normal import LEAST_SHAPE, MOST_SHAPE, check_shape, double, mo
 from .search import lowest
 
 NODES = 64  # shapes at which the best scales are found, for those between
-JUMP = 0.5  # between the logarithms of scales at neighbouring shapes: they are of different octaves, none is between
+JUMP = 0.5  # between the logarithms of scales at neighboring shapes: they are of different octaves, none is between
 HEADROOM, COARSE = 1e6, 0.1  # the largest value, in standard deviations, that a search begins at; and its steps
 
 

@@ -33,7 +33,7 @@ class Fitting:
         self.distances: dict[int, Floats] = {}  # their logarithms, by place
         self.place = self._median()
         self.by_moments = self._by_moments()
-        if grid.bits == 8 and (grid.centred or self.by_moments.scale > WIDE_LAW):
+        if grid.bits == 8 and (grid.centered or self.by_moments.scale > WIDE_LAW):
             self.points, self.widths = _merged(self.points, FEW) // FEW, _merged(self.widths, FEW)
 
     def _median(self) -> float:

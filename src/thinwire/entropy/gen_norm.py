@@ -1,6 +1,6 @@
-"""Laws with few parameters: the generalised normal one, and the normal and Laplace's, which are cases of it.
+"""Laws with few parameters: the generalized normal one, and the normal and Laplace's, which are cases of it.
 
-What travels are quantised parameters. How likely each symbol is follows from them in whole numbers (fixed.py), so both
+What travels are quantized parameters. How likely each symbol is follows from them in whole numbers (fixed.py), so both
 ends have the same table.
 """
 
@@ -27,7 +27,7 @@ PIECE, WHOLE = 10 * ONE, 14 * ONE  # the logarithms of the largest weights, befo
 
 @dataclass(frozen=True, repr=False)
 class GenNorm(Model):
-    """The generalised normal law: the density falls as exp(-|x / scale| ** shape) on both sides of a location."""
+    """The generalized normal law: the density falls as exp(-|x / scale| ** shape) on both sides of a location."""
 
     fitted: str = "likelihood"  # by what makes the symbols most likely; "moments": from mean size and square, faster
     grid: str | None = None  # what symbols stand for: "integers", "fp8-152", "fp8-143", "fp4-121"; None: find out

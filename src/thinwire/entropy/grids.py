@@ -26,7 +26,7 @@ class Grid:
     halves: tuple[int, ...]  # the numbers, in half units
     unit: float
     saturates: bool  # what is beyond the last number is rounded to it
-    centred: bool  # zero is one of them, and in the middle
+    centered: bool  # zero is one of them, and in the middle
     points: int = POINTS
 
     @property

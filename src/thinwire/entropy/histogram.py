@@ -40,7 +40,7 @@ class Histogram(Model):
         else:
             told.append(WITH_GAPS)
             told += _rice(there - first, last - first + 1)
-        # Neighbours are about as rare as each other; what alternates in sign is told as what does not.
+        # Neighbors are about as rare as each other; what alternates in sign is told as what does not.
         steps = np.diff(rare, prepend=0)
         positive = np.where(steps >= 0, 2 * steps, -2 * steps - 1)
         places = np.cumsum(positive + 1) - 1

@@ -29,7 +29,7 @@ def place_of(grid: Grid, scale: int, location: int) -> int:
     """Where the location is, in FINE-th parts of a unit."""
     if grid is WIDE:
         return (location + 2**15) * FINE
-    if not grid.centred:
+    if not grid.centered:
         return location
     return _wide(min(scale, LARGEST_SCALE)) * location // WITH_SCALE >> FRACTION
 
@@ -44,7 +44,7 @@ def location_of(grid: Grid, scale: int, place: float) -> int:
     """The other way round, to the nearest that can be told."""
     if grid is WIDE:
         told = place / FINE - 2**15
-    elif grid.centred:
+    elif grid.centered:
         told = place / 2.0 ** (scale / SCALE_STEPS) * WITH_SCALE
     else:
         told = place

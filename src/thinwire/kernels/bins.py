@@ -9,13 +9,13 @@ from torch.nn.functional import pad
 from .compiled import loops_for, vector
 from .layout import WORD
 from .scratch import scratch
-from .sparse_tensor import Sparse
+from .sparse_tensor import SparseTensor
 from .threads import spread, stretches
 
 USUAL = 8  # one in so many entries is selected at most, but for the first steps
 
 
-def add_and_select(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: float) -> Tensor | Sparse:
+def add_and_select(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: float) -> Tensor | SparseTensor:
     """Write x + rest into `out`; returns its entries that are selected, with their sign and one size.
 
     Selected is what would be as large as the largest of its bin, if x counted `factor` times. The size is the mean over
@@ -59,13 +59,13 @@ def add_and_select(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: 
 
     if len(values):
         spread(tell, x.numel(), bin_size)
-    return Sparse(values, where, out)
+    return SparseTensor(values, where, out)
 
 
-def _plain(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: float) -> Tensor | Sparse:
+def _plain(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: float) -> Tensor | SparseTensor:
     flat, again = torch.add(x, rest, out=out).view(-1), x.flatten().to(out.dtype)
     if flat.numel() == 0:
-        return Sparse(flat, torch.empty(0, dtype=torch.int64, device=flat.device), out)
+        return SparseTensor(flat, torch.empty(0, dtype=torch.int64, device=flat.device), out)
     bins = -(-flat.numel() // bin_size)
     largest = _in_bins(flat.abs(), bins, bin_size).amax(1)
     size = _mean(largest)
@@ -76,7 +76,7 @@ def _plain(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: float) -
     # Nothing is sent from bins of zeros, where everything is as large as the largest.
     marks = flat.sign() * large * size
     where = marks.nonzero().squeeze(1)
-    return Sparse(marks[where], where, out)
+    return SparseTensor(marks[where], where, out)
 
 
 def _mean(largest: Tensor) -> Tensor:

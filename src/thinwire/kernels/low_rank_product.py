@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.lazy import Lazy, Rest
+from ..core.lazy import DeferredDifference, Lazy
 from .compiled import array, loops_for
 
 FEW = 8  # rows of a factor up to which going through them one by one beats the math libraries
@@ -40,7 +40,7 @@ def sums(weights: Tensor, matrix: Tensor) -> Tensor:
     return out
 
 
-class Product(Lazy):
+class LowRankProduct(Lazy):
     """A matrix that is not written out yet: the sum over i of left[i] (a column) times right[i] (a row)."""
 
     def __init__(self, left: Tensor, right: Tensor, like: Tensor) -> None:
@@ -61,8 +61,8 @@ class Product(Lazy):
         else:
             target.copy_((aligned(self.left).T @ aligned(self.right)).view(self.shape))
 
-    def rest_of(self, total: Tensor) -> Rest:
-        return Rest(total, self)
+    def rest_of(self, total: Tensor) -> DeferredDifference:
+        return DeferredDifference(total, self)
 
     def add_rest(self, x: Tensor, decay: float, total: Tensor, out: Tensor) -> None:
         """Write x + decay * (total - itself), each of them a tensor of its shape."""

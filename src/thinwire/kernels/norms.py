@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import quantization as quantise
+from . import quantization as quantize
 from .compiled import loops_for, vector
 from .layout import ABREAST, STRETCH
 from .quantization import in_blocks
@@ -33,7 +33,7 @@ def largest(flat: Tensor, block: int) -> Tensor:
     """The largest size in each block; NaN if there is one."""
     loops = loops_for(flat)
     if loops is None:
-        return quantise.largest(flat, block)
+        return quantize.largest(flat, block)
     rows, columns, length = _stretches(flat, block)
     found = torch.empty(rows, columns)
     bits, out = vector(flat).view(np.int32), found.numpy()

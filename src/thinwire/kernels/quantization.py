@@ -24,7 +24,7 @@ def levels(bits: int) -> int:
     return int(2 ** (bits - 1) - 1)
 
 
-def quantised(flat: Tensor, bits: int, block: int, key: int | None) -> tuple[Tensor, Tensor]:
+def quantized(flat: Tensor, bits: int, block: int, key: int | None) -> tuple[Tensor, Tensor]:
     """The packed codes and the scales: each entry rounded to the nearest step, or, given a key, up or down by chance.
 
     A block that is not finite has a scale that is not, and no more to say.
@@ -120,7 +120,7 @@ def _filled(
     x, out, scales = vector(flat), vector(packed), vector(scale)
     given = by.block, width, by.most, 1 << (by.bits - 1), by.how, vector(by.lows), vector(by.gaps), np.uint32(by.key)
     bits_of_x = x.view(np.int32)
-    spread(lambda start, stop: loops.quantise(x, bits_of_x, *given, start, stop, scales, known, out), len(out))
+    spread(lambda start, stop: loops.quantize(x, bits_of_x, *given, start, stop, scales, known, out), len(out))
 
 
 def _stepped(flat: Tensor, scale: Tensor, bits: int, block: int, most: int, key: int | None) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..core import PayloadError
-from ..core.lazy import Lazy, Rest, outline
+from ..core.lazy import DeferredDifference, Lazy, outline
 from .bits import packed_bytes, unpack
 from .compiled import loops_for, vector
 from .threads import spread
@@ -67,7 +67,7 @@ class Levels(NamedTuple):
         return "levels"
 
 
-class Coded(Lazy):
+class QuantizedTensor(Lazy):
     """The tensor that codes stand for, in the shape and type of another; checked to be one."""
 
     def __init__(self, packed: Tensor, scale: Tensor, meaning: Meaning | Levels, like: Tensor) -> None:
@@ -99,9 +99,9 @@ class Coded(Lazy):
         add = getattr(loops, f"add_{self.meaning.kind}")
         spread(lambda start, stop: add(*codes, start, stop, times, to), len(to))
 
-    def rest_of(self, total: Tensor) -> Rest:
+    def rest_of(self, total: Tensor) -> DeferredDifference:
         """What it leaves of a total: taken away when the next message is added, in one pass."""
-        return Rest(total, self) if total.dtype == self.dtype else super().rest_of(total)
+        return DeferredDifference(total, self) if total.dtype == self.dtype else super().rest_of(total)
 
     def add_rest(self, x: Tensor, decay: float, total: Tensor, out: Tensor) -> None:
         loops = self._loops(x, total, out)
@@ -115,8 +115,8 @@ class Coded(Lazy):
         codes, add_rest = self._codes(), getattr(loops, f"add_rest_of_{self.meaning.kind}")
         spread(lambda start, stop: add_rest(*codes, start, stop, *others), out.numel())
 
-    def times(self, factor: float) -> "Coded":
-        return Coded(self.packed, self.scale * factor, self.meaning, outline(self))
+    def times(self, factor: float) -> "QuantizedTensor":
+        return QuantizedTensor(self.packed, self.scale * factor, self.meaning, outline(self))
 
     def bound(self) -> float:
         """What no entry exceeds in size; NaN or infinity if there may be one."""

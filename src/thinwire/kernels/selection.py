@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core.lazy import Rest
+from ..core.lazy import DeferredDifference
 from .compiled import loops_for, vector
 from .layout import LOW_BITS, WORD
 from .scratch import scratch
-from .sparse_tensor import Sparse
+from .sparse_tensor import SparseTensor
 from .threads import spread, stretches
 
 SAMPLE = 2**15  # entries
@@ -34,23 +34,23 @@ class Noted(NamedTuple):
     bits: NDArray[np.int32]
 
 
-def largest(x: Tensor, count: int) -> Sparse:
+def largest(x: Tensor, count: int) -> SparseTensor:
     flat = x.contiguous().view(-1)
     loops = loops_for(flat)
     if loops is None or count == 0:
         where = _plain(flat, count)
-        return Sparse(flat.index_select(0, where), where, x)
-    return Sparse(*_exact(loops, flat, count, _noted(loops, flat, None, 1.0, flat, count)), x)
+        return SparseTensor(flat.index_select(0, where), where, x)
+    return SparseTensor(*_exact(loops, flat, count, _noted(loops, flat, None, 1.0, flat, count)), x)
 
 
-def largest_of_sum(x: Tensor, rest: Rest, decay: float, out: Tensor, count: int) -> Sparse:
+def largest_of_sum(x: Tensor, rest: DeferredDifference, decay: float, out: Tensor, count: int) -> SparseTensor:
     """Write x + decay * rest into `out`, and find its largest entries, in one pass."""
     flat, total = x.contiguous().view(-1), out.view(-1)
     loops = loops_for(flat, rest.total, out)
     if loops is None or rest.sent is not None or not _sampled(flat.numel(), count):
         return largest(rest.added_to(x, decay, out), count)
     noted = _noted(loops, flat, rest.total.view(-1), decay, total, count)
-    return Sparse(*_exact(loops, total, count, noted), out)
+    return SparseTensor(*_exact(loops, total, count, noted), out)
 
 
 def _plain(flat: Tensor, count: int) -> Tensor:

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.lazy import Lazy, Rest, outline
+from ..core.lazy import DeferredDifference, Lazy, outline
 from .compiled import loops_for, vector
 from .threads import spread
 
 
-class Sparse(Lazy):
+class SparseTensor(Lazy):
     """A tensor that is zero but for these values at these positions, which increase."""
 
     sparse = True
@@ -39,9 +39,9 @@ class Sparse(Lazy):
             # No place is there twice, so threads do not meet.
             spread(lambda i, end: loops.add_at(to, where[i:end], added[i:end], times), len(where))
 
-    def rest_of(self, total: Tensor) -> Rest:
+    def rest_of(self, total: Tensor) -> DeferredDifference:
         self.add_to(total, -1.0)
-        return Rest(total)
+        return DeferredDifference(total)
 
     def zero_where(self, target: Tensor) -> None:
         target.view(-1).index_fill_(0, self.where[self.values != 0], 0)
@@ -51,12 +51,12 @@ class Sparse(Lazy):
         cuts = [0, *torch.searchsorted(self.where, ends).tolist()]
         starts = [0, *ends.tolist()]
         return [
-            Sparse(self.values[a:b], self.where[a:b] - start, self.values.new_empty(size, device="meta"))
+            SparseTensor(self.values[a:b], self.where[a:b] - start, self.values.new_empty(size, device="meta"))
             for a, b, start, size in zip(cuts, cuts[1:], starts, sizes, strict=False)
         ]
 
-    def times(self, factor: float) -> "Sparse":
-        return Sparse(self.values * factor, self.where, outline(self))
+    def times(self, factor: float) -> "SparseTensor":
+        return SparseTensor(self.values * factor, self.where, outline(self))
 
     def bound(self) -> float:
         # A sum in 64 bits does not overflow, and is NaN or infinite if any of them is.

@@ -4,43 +4,43 @@ from .ada_comp import AdaComp
 from .average import Average, as_reducer
 from .choose import Choose, When
 from .contracting import goes_by_rate
-from .dgc import Momentum
+from .dgc import DGC
 from .difference import Difference
 from .ef21 import EF21
-from .error_feedback import Feedback
-from .fitted_float import Matched
-from .leader_top_k import Led
+from .error_feedback import ErrorFeedback
+from .fitted_float import FittedFloat
+from .leader_top_k import LeaderTopK
 from .learned import Learned
 from .lgc import LGC
 from .lgc_server import LGCServer
 from .power_iteration import PowerIteration
 from .power_sgd import PowerSGD
-from .server import Server, loses_nothing, servers, servers_apart
+from .server import Server, dedicated_servers, loses_nothing, servers
 from .sharded import Sharded
-from .warm_up import After
+from .warm_up import WarmUp
 
 __all__ = [
+    "DGC",
     "EF21",
     "LGC",
     "AdaComp",
-    "After",
     "Average",
     "Choose",
     "Difference",
-    "Feedback",
+    "ErrorFeedback",
+    "FittedFloat",
     "LGCServer",
+    "LeaderTopK",
     "Learned",
-    "Led",
-    "Matched",
-    "Momentum",
     "PowerIteration",
     "PowerSGD",
     "Server",
     "Sharded",
+    "WarmUp",
     "When",
     "as_reducer",
+    "dedicated_servers",
     "goes_by_rate",
     "loses_nothing",
     "servers",
-    "servers_apart",
 ]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..codecs import BinMarks, Chain, Marks
+from ..codecs import BinnedSign, Chain, SparseSign
 from ..core import Codec, Conversation, Message, Parameter, Reducer
 from ..core.lazy import left_after
 from ..core.precision import working
@@ -46,18 +46,18 @@ class AdaComp(Reducer):
         if self.coding is not None and not (isinstance(self.coding, Codec) and self.coding.takes_codes):
             raise ValueError(f"AdaComp's coding is a codec that takes codes, such as Entropy(), not {self.coding!r}")
         if self.form == "paper" and self.bin_size is not None:
-            BinMarks(self.bin_size)
+            BinnedSign(self.bin_size)
 
     @property
-    def shaped(self) -> bool:
+    def needs_shape(self) -> bool:
         return True  # each layer has a scale of its own
 
     @property
     def codec(self) -> Codec:
-        marks = Marks() if self.form == "compact" else BinMarks(self.bin_size or BINS["dense"])
+        marks = SparseSign() if self.form == "compact" else BinnedSign(self.bin_size or BINS["dense"])
         return marks if self.coding is None else Chain(marks, self.coding)
 
-    def suited(self, parameter: Parameter) -> Reducer:
+    def specialize(self, parameter: Parameter) -> Reducer:
         bin_size = self.bin_size or BINS.get(parameter.kind)
         if bin_size is None or parameter.like.numel() < LEAST_BINS * bin_size:
             return Average()
@@ -74,5 +74,5 @@ class AdaComp(Reducer):
         left = left_after(total, reply.sent).dense()
         return reply, AdaCompState(left, state.seed + STRIDE, Spare(state.residual))
 
-    def unsaid(self, state: AdaCompState) -> Tensor:
+    def residual(self, state: AdaCompState) -> Tensor:
         return state.residual

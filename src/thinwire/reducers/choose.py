@@ -67,9 +67,9 @@ class Choose(Reducer):
             said.append(f"otherwise={self.otherwise!r}")
         return f"Choose({', '.join(said)})"
 
-    def suited(self, parameter: Parameter) -> Reducer:
+    def specialize(self, parameter: Parameter) -> Reducer:
         chosen = next((case.then for case in self.cases if case.matches(parameter)), self.otherwise)
-        return as_reducer(chosen).suited(parameter)
+        return as_reducer(chosen).specialize(parameter)
 
     def init(self, like: Tensor, seed: int) -> State:
         raise TypeError("Choose has no state of its own: ask suited() for the reducer of a parameter first")

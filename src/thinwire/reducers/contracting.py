@@ -6,13 +6,13 @@ from typing import Any
 from ..core import Codec, Reducer
 from ..core.described import Described, parts_of
 from .average import Average, as_reducer
-from .leader_top_k import Led
+from .leader_top_k import LeaderTopK
 from .power_iteration import PowerIteration
 from .power_sgd import PowerSGD
 from .server import Server
 from .sharded import Sharded
 from .shrinking import shrunk
-from .warm_up import After
+from .warm_up import WarmUp
 
 
 def goes_by_rate(method: Described) -> bool:
@@ -23,8 +23,8 @@ def goes_by_rate(method: Described) -> bool:
 # Where their codecs are, and the reducers that they speak through.
 INSIDE: dict[type[Any], tuple[str, ...]] = {
     Average: ("codec",),
-    After: ("first", "then"),
-    Led: ("values",),
+    WarmUp: ("first", "then"),
+    LeaderTopK: ("values",),
     PowerIteration: ("codec",),
     PowerSGD: ("codec",),
     Server: ("up",),

@@ -9,7 +9,7 @@ from ..codecs import Cast, Chain, TopK
 from ..codecs.sparsifier import check_ratio
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
 from ..core.described import parts_of
-from ..core.lazy import Lazy, Rest, dense, left_after, zero_where
+from ..core.lazy import DeferredDifference, Lazy, left_after, materialize, zero_where
 from ..core.outcome import Learning
 from ..core.precision import working
 from ..core.states import Spare
@@ -17,14 +17,14 @@ from .average import STRIDE, Average, as_reducer
 from .contracting import contracting
 from .difference import Difference
 from .ef21 import EF21
-from .error_feedback import Feedback
+from .error_feedback import ErrorFeedback
 from .server import loses_nothing
 from .shrinking import shrunk
 
 RAMP = (0.25, 0.0625, 0.015625, 0.004)  # the paper's, of all entries; those that are not above the ratio are left out
 
 
-class MomentumState(NamedTuple):
+class DGCState(NamedTuple):
     step: int  # up to the end of the ramp
     seed: int
     velocity: Tensor
@@ -36,7 +36,7 @@ class MomentumState(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Momentum(Reducer):
+class DGC(Reducer):
     """Deep Gradient Compression: sums up velocities instead of gradients, and sends the largest entries of the sum.
 
     Vectors, such as biases and norms, are sent as they are.
@@ -52,38 +52,38 @@ class Momentum(Reducer):
     by: Codec | Reducer | None = None  # what says the sums, in place of ratio, ramp_steps and values
 
     def __post_init__(self) -> None:
-        check_ratio("Momentum", self.ratio)
+        check_ratio("DGC", self.ratio)
         if not 0 <= self.momentum < 1:
-            raise ValueError(f"Momentum takes a momentum of 0 or more and below 1, not {self.momentum!r}")
+            raise ValueError(f"DGC takes a momentum of 0 or more and below 1, not {self.momentum!r}")
         if not 0 <= self.taken_back < 1:
-            raise ValueError(f"Momentum takes an outside of 0 or more and below 1, not {self.outside!r}")
+            raise ValueError(f"DGC takes an outside of 0 or more and below 1, not {self.outside!r}")
         if self.clip is not None and not 0 < self.clip < inf:
-            raise ValueError(f"Momentum clips to a norm above 0, not {self.clip!r}")
+            raise ValueError(f"DGC clips to a norm above 0, not {self.clip!r}")
         if not (isinstance(self.ramp_steps, int) and self.ramp_steps >= 0):
-            raise ValueError(f"Momentum takes a ramp of 0 steps or more, not {self.ramp_steps!r}")
+            raise ValueError(f"DGC takes a ramp of 0 steps or more, not {self.ramp_steps!r}")
         if self.ramp_steps and not self._stages:
             raise ValueError(f"a ramp begins at a ratio of {RAMP[0]}, so it cannot end at {self.ratio!r}")
         if not isinstance(self.values, Codec):
-            raise ValueError(f"Momentum says its values through a codec, not {self.values!r}")
+            raise ValueError(f"DGC says its values through a codec, not {self.values!r}")
         if self.ranks is not None and not (isinstance(self.ranks, int) and self.ranks > 0):
-            raise ValueError(f"Momentum clips for 1 rank or more, not {self.ranks!r}")
+            raise ValueError(f"DGC clips for 1 rank or more, not {self.ranks!r}")
         if self.ranks is not None and self.clip is None:
-            raise ValueError(f"{self.ranks!r} ranks make no difference to Momentum without a clip")
+            raise ValueError(f"{self.ranks!r} ranks make no difference to DGC without a clip")
         for part in () if self.by is None else parts_of(as_reducer(self.by)):
-            if isinstance(part, Difference | EF21 | Feedback | Momentum):
-                raise ValueError(f"{part!r} remembers what Momentum around it does, so its sums cannot be said by it")
-        contracting("Momentum", self.codec(self.ramp_steps) if self.by is None else self.by)
+            if isinstance(part, Difference | EF21 | ErrorFeedback | DGC):
+                raise ValueError(f"{part!r} remembers what DGC around it does, so its sums cannot be said by it")
+        contracting("DGC", self.codec(self.ramp_steps) if self.by is None else self.by)
         fixed = [f for f in fields(self) if f.name in ("ratio", "ramp_steps", "values")]
         for f in fixed if self.by is not None else ():
             if getattr(self, f.name) != f.default:
                 raise ValueError(f"{f.name}={getattr(self, f.name)!r} makes no difference to what {self.by!r} says")
 
     @property
-    def shaped(self) -> bool:
+    def needs_shape(self) -> bool:
         return True  # each layer has entries of a size of its own
 
-    def suited(self, parameter: Parameter) -> Reducer:
-        by = None if self.by is None else as_reducer(self.by).suited(parameter)
+    def specialize(self, parameter: Parameter) -> Reducer:
+        by = None if self.by is None else as_reducer(self.by).specialize(parameter)
         if by is None and parameter.like.ndim < 2:
             return Average()
         if by is not None and loses_nothing(by):
@@ -95,32 +95,32 @@ class Momentum(Reducer):
         ratio = self.ratio
         if step < self.ramp_steps:
             ratio = self._stages[step * len(self._stages) // self.ramp_steps]
-        return shrunk("Momentum", Chain(TopK(ratio), self.values))
+        return shrunk("DGC", Chain(TopK(ratio), self.values))
 
-    def init(self, like: Tensor, seed: int) -> MomentumState:
+    def init(self, like: Tensor, seed: int) -> DGCState:
         velocity = torch.zeros(like.shape, dtype=working(like.dtype), device=like.device)
-        inner = None if self.by is None else contracting("Momentum", self.by).init(velocity, seed)
+        inner = None if self.by is None else contracting("DGC", self.by).init(velocity, seed)
         applied = torch.zeros_like(velocity) if self.taken_back else None
-        return MomentumState(0, seed, velocity, torch.zeros_like(velocity), inner, applied, Spare(), Spare())
+        return DGCState(0, seed, velocity, torch.zeros_like(velocity), inner, applied, Spare(), Spare())
 
-    def reduce(self, x: Tensor, state: MomentumState) -> Conversation:
+    def reduce(self, x: Tensor, state: DGCState) -> Conversation:
         velocity, unsent = state.spare_velocity.like(state.velocity), state.spare_unsent.like(state.unsent)
         torch.mul(state.velocity, self.momentum, out=velocity).add_(x if self.clip is None else self._clipped(x))
         reply: Reply[Tensor | Lazy]
         if self.by is None:
             codec, inner = self.codec(state.step), None
-            said = codec.pick(velocity, Rest(state.unsent), 1.0, unsent)
+            said = codec.pick(velocity, DeferredDifference(state.unsent), 1.0, unsent)
             reply = yield Message(said, codec, state.seed, lazy=True)
         else:
             torch.add(velocity, state.unsent, out=unsent)
-            reply, inner = yield from contracting("Momentum", self.by).reduce(unsent, state.inner)
+            reply, inner = yield from contracting("DGC", self.by).reduce(unsent, state.inner)
         zero_where(velocity, reply.sent)
         left = left_after(unsent, reply.sent).dense()
         reduced, applied = reply.reduced, state.applied
         if applied is not None:  # the optimizer multiplies by its momentum and adds, which gives what is applied
-            reduced, applied = torch.mul(applied, -self.taken_back), dense(reduced)
+            reduced, applied = torch.mul(applied, -self.taken_back), materialize(reduced)
             reduced.add_(applied)
-        return Reply(reduced, reply.sent), MomentumState(
+        return Reply(reduced, reply.sent), DGCState(
             min(state.step + 1, self.ramp_steps),
             state.seed + STRIDE,
             velocity,
@@ -140,14 +140,14 @@ class Momentum(Reducer):
     def _stages(self) -> tuple[float, ...]:
         return tuple(ratio for ratio in RAMP if ratio > self.ratio)
 
-    def joined(self, sizes: tuple[int, ...]) -> Reducer | None:
-        by = None if self.by is None else as_reducer(self.by).joined(sizes)
+    def fuse(self, sizes: tuple[int, ...]) -> Reducer | None:
+        by = None if self.by is None else as_reducer(self.by).fuse(sizes)
         return None if by is None else replace(self, by=by)
 
-    def learning(self, state: MomentumState) -> Learning | None:
+    def learning(self, state: DGCState) -> Learning | None:
         return None if self.by is None else as_reducer(self.by).learning(state.inner)
 
-    def unsaid(self, state: MomentumState) -> Tensor:
+    def residual(self, state: DGCState) -> Tensor:
         return state.unsent
 
     def _clipped(self, x: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ class DifferenceState(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Difference(Reducer):
-    """Says what is new since the last message. Under a mean this is EF21, with neighbours CHOCO.
+    """Says what is new since the last message. Under a mean this is EF21, with neighbors CHOCO.
 
     What is agreed on is the weighted sum of what is known of everyone, which comes close as tensors settle.
     """
@@ -44,11 +44,11 @@ class Difference(Reducer):
             return contracting("Difference", self.inner, self.force)
 
     @property
-    def shaped(self) -> bool:
-        return as_reducer(self.inner).shaped
+    def needs_shape(self) -> bool:
+        return as_reducer(self.inner).needs_shape
 
-    def suited(self, parameter: Parameter) -> Reducer:
-        inner = as_reducer(self.inner).suited(parameter)
+    def specialize(self, parameter: Parameter) -> Reducer:
+        inner = as_reducer(self.inner).specialize(parameter)
         # What is said without loss needs no memory.
         return inner if loses_nothing(inner) else replace(self, inner=inner)
 
@@ -61,8 +61,8 @@ class Difference(Reducer):
         mine, theirs = (x.to(working(x.dtype), copy=True, memory_format=torch.contiguous_format) for _ in range(2))
         return DifferenceState(mine, theirs, self.said.init(mine, seed), (Spare(), Spare(), Spare()))
 
-    def joined(self, sizes: tuple[int, ...]) -> Reducer | None:
-        inner = as_reducer(self.inner).joined(sizes)
+    def fuse(self, sizes: tuple[int, ...]) -> Reducer | None:
+        inner = as_reducer(self.inner).fuse(sizes)
         return None if inner is None else replace(self, inner=inner)
 
     def learning(self, state: DifferenceState) -> Learning | None:

@@ -42,11 +42,11 @@ class EF21(Reducer):
         return Difference(self.inner, self.force)
 
     @property
-    def shaped(self) -> bool:
-        return self.difference.shaped
+    def needs_shape(self) -> bool:
+        return self.difference.needs_shape
 
-    def suited(self, parameter: Parameter) -> Reducer:
-        inner = as_reducer(self.inner).suited(parameter)
+    def specialize(self, parameter: Parameter) -> Reducer:
+        inner = as_reducer(self.inner).specialize(parameter)
         # What is said without loss needs no memory.
         return inner if loses_nothing(inner) and not self.momentum else replace(self, inner=inner)
 
@@ -55,8 +55,8 @@ class EF21(Reducer):
         smooth = torch.zeros(like.shape, dtype=working(like.dtype), device=like.device) if self.momentum else None
         return EF21State(smooth, known, Spare())
 
-    def joined(self, sizes: tuple[int, ...]) -> Reducer | None:
-        inner = as_reducer(self.inner).joined(sizes)
+    def fuse(self, sizes: tuple[int, ...]) -> Reducer | None:
+        inner = as_reducer(self.inner).fuse(sizes)
         return None if inner is None else replace(self, inner=inner)
 
     def learning(self, state: EF21State) -> Learning | None:

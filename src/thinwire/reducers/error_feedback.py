@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..core import Codec, Conversation, Parameter, Reducer
 from ..core.described import parts_of
-from ..core.lazy import Rest, left_after
+from ..core.lazy import DeferredDifference, left_after
 from ..core.outcome import Learning
 from ..core.precision import working
 from ..core.states import Spare
@@ -18,8 +18,8 @@ from .server import Server, loses_nothing
 from .sharded import Sharded
 
 
-class FeedbackState(NamedTuple):
-    residual: Rest
+class ErrorFeedbackState(NamedTuple):
+    residual: DeferredDifference
     inner: Any
     spare: Spare
     rate: float = 0.0  # of learning, that the residual is to be multiplied with; 0 if it was not told
@@ -27,7 +27,7 @@ class FeedbackState(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Feedback(Reducer):
+class ErrorFeedback(Reducer):
     """Adds to each message what the earlier ones left unsaid."""
 
     inner: Codec | Reducer
@@ -36,33 +36,33 @@ class Feedback(Reducer):
     force: bool = False  # take a codec that may lose more than it was given, all the same
 
     def __post_init__(self) -> None:
-        inner = contracting("Feedback", self.inner, self.force)
+        inner = contracting("ErrorFeedback", self.inner, self.force)
         if self.by_rate and any(isinstance(part, Server | Sharded) for part in parts_of(inner)):
             raise ValueError(f"{self.inner!r} remembers at a server, too, which does not go by the learning rate")
         if not 0 < self.decay <= 1:
-            raise ValueError(f"Feedback takes a decay above 0 and up to 1, not {self.decay!r}")
+            raise ValueError(f"ErrorFeedback takes a decay above 0 and up to 1, not {self.decay!r}")
 
     @cached_property
     def said(self) -> Reducer:
         """What the sum is said by: what is unbiased, as a contraction."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it was said before
-            return contracting("Feedback", self.inner, self.force)
+            return contracting("ErrorFeedback", self.inner, self.force)
 
     @property
-    def shaped(self) -> bool:
-        return as_reducer(self.inner).shaped
+    def needs_shape(self) -> bool:
+        return as_reducer(self.inner).needs_shape
 
-    def suited(self, parameter: Parameter) -> Reducer:
-        inner = as_reducer(self.inner).suited(parameter)
+    def specialize(self, parameter: Parameter) -> Reducer:
+        inner = as_reducer(self.inner).specialize(parameter)
         # What is sent without loss leaves nothing unsaid to remember.
         return inner if loses_nothing(inner) else replace(self, inner=inner)
 
-    def init(self, like: Tensor, seed: int) -> FeedbackState:
+    def init(self, like: Tensor, seed: int) -> ErrorFeedbackState:
         residual = torch.zeros(like.shape, dtype=working(like.dtype), device=like.device)
-        return FeedbackState(Rest(residual), self.said.init(residual, seed), Spare())
+        return ErrorFeedbackState(DeferredDifference(residual), self.said.init(residual, seed), Spare())
 
-    def reduce(self, x: Tensor, state: FeedbackState) -> Conversation:
+    def reduce(self, x: Tensor, state: ErrorFeedbackState) -> Conversation:
         inner, before = self.said, state.residual.total
         if state.idle:
             reply, next_inner = yield from inner.reduce(torch.zeros_like(before), state.inner)
@@ -74,9 +74,9 @@ class Feedback(Reducer):
         else:
             state.residual.added_to(x, self.decay, total)
             reply, next_inner = yield from inner.reduce(total, state.inner)
-        return reply, FeedbackState(left_after(total, reply.sent), next_inner, Spare(before), state.rate)
+        return reply, ErrorFeedbackState(left_after(total, reply.sent), next_inner, Spare(before), state.rate)
 
-    def at_rate(self, state: FeedbackState, rate: float) -> FeedbackState:
+    def at_rate(self, state: ErrorFeedbackState, rate: float) -> ErrorFeedbackState:
         """With the residual in units of the new rate; at a rate of 0 nothing is applied, so all waits."""
         if not self.by_rate:
             return state
@@ -85,15 +85,15 @@ class Feedback(Reducer):
         if rate == state.rate:
             return state
         if state.rate:
-            state = state._replace(residual=Rest(state.residual.dense() * (state.rate / rate)))
+            state = state._replace(residual=DeferredDifference(state.residual.dense() * (state.rate / rate)))
         return state._replace(rate=rate)
 
-    def joined(self, sizes: tuple[int, ...]) -> Reducer | None:
-        inner = as_reducer(self.inner).joined(sizes)
+    def fuse(self, sizes: tuple[int, ...]) -> Reducer | None:
+        inner = as_reducer(self.inner).fuse(sizes)
         return None if inner is None else replace(self, inner=inner)
 
-    def learning(self, state: FeedbackState) -> Learning | None:
+    def learning(self, state: ErrorFeedbackState) -> Learning | None:
         return as_reducer(self.inner).learning(state.inner)
 
-    def unsaid(self, state: FeedbackState) -> Rest:
+    def residual(self, state: ErrorFeedbackState) -> DeferredDifference:
         return state.residual

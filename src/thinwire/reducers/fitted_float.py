@@ -15,17 +15,17 @@ from .average import STRIDE
 QUARTERS = (1.0, 1.189207115002721, 1.4142135623730951, 1.681792830507429)  # 2 to the power of 0, 1/4, 1/2, 3/4
 
 
-class MatchedState(NamedTuple):
+class FittedFloatState(NamedTuple):
     step: int  # since all ranks agreed on a scale
     scale: float  # the same on all ranks
     seed: int
 
 
 @dataclass(frozen=True, repr=False)
-class Matched(Reducer):
+class FittedFloat(Reducer):
     """Rounds to small floats, on a scale that all ranks agree on every so many steps and that suits the law of entries.
 
-    Each rank fits a generalised normal law to its own; the mean, by ratio, of the scales that lose least is taken.
+    Each rank fits a generalized normal law to its own; the mean, by ratio, of the scales that lose least is taken.
     """
 
     form: str = "fp4-121"  # as of MiniFloat
@@ -35,12 +35,14 @@ class Matched(Reducer):
     def __post_init__(self) -> None:
         MiniFloat(self.form)
         if not (isinstance(self.refit, int) and self.refit > 0):
-            raise ValueError(f"Matched fits anew after 1 step or more, not {self.refit!r}")
+            raise ValueError(f"FittedFloat fits anew after 1 step or more, not {self.refit!r}")
         if self.coding is not None and not (isinstance(self.coding, Codec) and self.coding.takes_codes):
-            raise ValueError(f"Matched's coding is a codec that takes codes, such as Entropy(), not {self.coding!r}")
+            raise ValueError(
+                f"FittedFloat's coding is a codec that takes codes, such as Entropy(), not {self.coding!r}"
+            )
 
     @property
-    def shaped(self) -> bool:
+    def needs_shape(self) -> bool:
         return True  # each layer has a scale of its own
 
     @property
@@ -48,10 +50,10 @@ class Matched(Reducer):
         floats = MiniFloat(self.form)
         return floats if self.coding is None else Chain(floats, self.coding)
 
-    def init(self, like: Tensor, seed: int) -> MatchedState:
-        return MatchedState(0, 1.0, seed)
+    def init(self, like: Tensor, seed: int) -> FittedFloatState:
+        return FittedFloatState(0, 1.0, seed)
 
-    def reduce(self, x: Tensor, state: MatchedState) -> Conversation:
+    def reduce(self, x: Tensor, state: FittedFloatState) -> Conversation:
         step, scale, seed = state
         x = x.to(working(x.dtype))
         if step % self.refit == 0 or (step < self.refit and step & (step - 1) == 0):
@@ -60,7 +62,7 @@ class Matched(Reducer):
             scale, step = _elected(reply.reduced, scale, step)
         reply = yield Message(x * scale, self.codec, seed)
         said = Reply(reply.reduced / scale, reply.sent / scale)
-        return said, MatchedState(step + 1, scale, seed + STRIDE)
+        return said, FittedFloatState(step + 1, scale, seed + STRIDE)
 
 
 def _vote(x: Tensor, form: str) -> Tensor:

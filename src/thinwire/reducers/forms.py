@@ -10,21 +10,21 @@ from ..core.described import Described
 from .ada_comp import AdaComp
 from .average import Average
 from .choose import Choose, When
-from .dgc import Momentum
+from .dgc import DGC
 from .difference import Difference
 from .ef21 import EF21
-from .error_feedback import Feedback
-from .leader_top_k import Led
+from .error_feedback import ErrorFeedback
+from .leader_top_k import LeaderTopK
 from .learned import Learned
 from .lgc import LGC
 from .lgc_server import LGCServer
 from .server import Server
 from .sharded import Sharded
-from .warm_up import After
+from .warm_up import WarmUp
 
 Kind = TypeVar("Kind", bound=Described)
 NEVER = 10**9  # steps
-INSIDE = After | Difference | EF21 | Feedback | When  # what has another method inside
+INSIDE = WarmUp | Difference | EF21 | ErrorFeedback | When  # what has another method inside
 
 
 def sharded(method: Kind) -> Kind:
@@ -44,9 +44,11 @@ def gathered(method: Kind) -> Kind:
     return rewritten
 
 
-def served(method: Kind, at: int | None = None, apart: bool | None = None) -> Kind:
+def served(method: Kind, rank: int | None = None, dedicated: bool | None = None) -> Kind:
     """The form in which all speak to one rank only, and it to them. What has a server keeps what is not given."""
-    given: dict[str, Any] = {name: what for name, what in (("at", at), ("apart", apart)) if what is not None}
+    given: dict[str, Any] = {
+        name: what for name, what in (("rank", rank), ("dedicated", dedicated)) if what is not None
+    }
 
     def rule(what: Any) -> Any:
         match what:
@@ -56,13 +58,13 @@ def served(method: Kind, at: int | None = None, apart: bool | None = None) -> Ki
                 return Server(what, what, **given)
             case Sharded():
                 return Server(what.up, what.down, **given)
-            case Led(values=LGC() as code):  # which has a form of its own for this
+            case LeaderTopK(values=LGC() as code):  # which has a form of its own for this
                 return Server(replace(what, values=_with_server(code)), Nonzero(), **given)
-            case Led(values=Codec() as codec):
+            case LeaderTopK(values=Codec() as codec):
                 return Server(what, codec, **given)
-            case Momentum(by=Reducer()):
+            case DGC(by=Reducer()):
                 return what
-            case AdaComp() | Momentum():  # few entries of each rank; more of their sum, but far from all
+            case AdaComp() | DGC():  # few entries of each rank; more of their sum, but far from all
                 return Server(what, Nonzero(), **given)
             case Server():
                 return replace(what, **given)
@@ -84,13 +86,13 @@ def settled(method: Kind) -> Kind:
     """What a method becomes after its warm-up steps."""
 
     def rule(what: Any) -> Any:
-        while isinstance(what, After):
+        while isinstance(what, WarmUp):
             what = what.then
         if isinstance(what, Server) and isinstance(what.up, Reducer):
             return replace(what, up=settled(what.up))
-        if isinstance(what, Led) and isinstance(what.values, Learned):
+        if isinstance(what, LeaderTopK) and isinstance(what.values, Learned):
             return replace(what, values=replace(what.values, learning_steps=0, check_every=NEVER))
-        return replace(what, ramp_steps=0) if isinstance(what, Momentum) else what
+        return replace(what, ramp_steps=0) if isinstance(what, DGC) else what
 
     rewritten: Kind = _rewritten(method, rule)
     return rewritten
@@ -102,7 +104,7 @@ def _rewritten(what: Any, rule: Callable[[Any], Any]) -> Any:
     if isinstance(what, Choose):
         cases = [replace(case, then=_rewritten(case.then, rule)) for case in what.cases]
         return Choose(*cases, otherwise=_rewritten(what.otherwise, rule))
-    if isinstance(what, Momentum) and what.by is not None:
+    if isinstance(what, DGC) and what.by is not None:
         return replace(what, by=_rewritten(what.by, rule))
     if isinstance(what, INSIDE) or hasattr(what, "reducer"):
         inner = {f.name: getattr(what, f.name) for f in fields(what) if isinstance(getattr(what, f.name), Described)}

@@ -5,19 +5,19 @@ import torch
 from torch import Tensor
 
 from ..codecs import Identity, TopK
-from ..codecs.leader_positions import Places, root_mean_square
+from ..codecs.leader_positions import LeaderPositions, root_mean_square
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
-from ..core.lazy import Lazy, dense, is_finite
+from ..core.lazy import Lazy, is_finite, materialize
 from ..core.outcome import Learning
 from ..core.precision import working
-from ..kernels.sparse_tensor import Sparse
+from ..kernels.sparse_tensor import SparseTensor
 from .average import STRIDE, Average, as_reducer
 from .learned import Learned
 
 MOST = 1e4  # scales that a value may be large
 
 
-class LedState(NamedTuple):
+class LeaderTopKState(NamedTuple):
     step: int
     seed: int
     where: Tensor  # the places that are held, the same on all ranks
@@ -25,11 +25,11 @@ class LedState(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Led(Reducer):
+class LeaderTopK(Reducer):
     """All say what they have at the places of a leader's largest entries; every step, another rank leads.
 
     Values are divided by a scale of their layer, the leader's, and said in one conversation for all layers. It keeps
-    nothing of what is not said: that is for `Feedback` or `Momentum` around it.
+    nothing of what is not said: that is for `ErrorFeedback` or `DGC` around it.
     """
 
     ratio: float = 0.001  # of a layer's entries; lower: less is sent
@@ -45,23 +45,23 @@ class Led(Reducer):
         if isinstance(self.values, Average):  # which a codec alone stands for
             object.__setattr__(self, "values", self.values.codec)
         if not isinstance(self.values, Codec | Learned):  # what remembered values would add them up at other places
-            raise ValueError(f"Led says values through a codec, LGC(...) or LGCServer(...), not {self.values!r}")
-        Places(self.ratio, self.least, self._order)
+            raise ValueError(f"LeaderTopK says values through a codec, LGC(...) or LGCServer(...), not {self.values!r}")
+        LeaderPositions(self.ratio, self.least, self._order)
         if not (isinstance(self.hold, int) and self.hold > 0):
-            raise ValueError(f"Led holds places for 1 step or more, not {self.hold!r}")
+            raise ValueError(f"LeaderTopK holds places for 1 step or more, not {self.hold!r}")
         if not isinstance(self.ends, bool):
-            raise ValueError(f"Led leads both ends or not: True or False, not {self.ends!r}")
+            raise ValueError(f"LeaderTopK leads both ends or not: True or False, not {self.ends!r}")
 
     @property
-    def places(self) -> Places:
-        return Places(self.ratio, self.least, self._order, self.sizes)
+    def places(self) -> LeaderPositions:
+        return LeaderPositions(self.ratio, self.least, self._order, self.sizes)
 
     @property
     def _order(self) -> str:
         """What is learned is learned from values that are sorted, and nothing else needs an order."""
         return self.order or ("value" if isinstance(self.values, Learned) else "index")
 
-    def suited(self, parameter: Parameter) -> Reducer:
+    def specialize(self, parameter: Parameter) -> Reducer:
         end = "" if self.ends else parameter.end
         if parameter.like.ndim < 2 or end == "first":
             return Average()
@@ -72,16 +72,16 @@ class Led(Reducer):
             values = values.led(parameter, self.hold)
         return replace(self, values=values, ranks=parameter.ranks)
 
-    def joined(self, sizes: tuple[int, ...]) -> Reducer:
+    def fuse(self, sizes: tuple[int, ...]) -> Reducer:
         return replace(self, sizes=sizes)
 
-    def init(self, like: Tensor, seed: int) -> LedState:
+    def init(self, like: Tensor, seed: int) -> LeaderTopKState:
         count = sum(self.places.counts(like.numel()))
         values = torch.empty(count, dtype=working(like.dtype), device=like.device)
         nowhere = torch.empty(0, dtype=torch.int64, device=like.device)
-        return LedState(0, seed, nowhere, as_reducer(self.values).init(values, seed))
+        return LeaderTopKState(0, seed, nowhere, as_reducer(self.values).init(values, seed))
 
-    def reduce(self, x: Tensor, state: LedState) -> Conversation:
+    def reduce(self, x: Tensor, state: LeaderTopKState) -> Conversation:
         turn, since = divmod(state.step, self.hold)
         leader = self.ranks[turn % len(self.ranks)]
         flat = x.to(working(x.dtype)).flatten()
@@ -103,13 +103,13 @@ class Led(Reducer):
         reply, inner = yield from as_reducer(self.values).reduce(values, state.inner)
         sorted_, turns = where.sort()
 
-        def spread(values: Tensor | Lazy) -> Sparse:
-            return Sparse((dense(values) * scale)[turns].to(x.dtype), sorted_, x)
+        def spread(values: Tensor | Lazy) -> SparseTensor:
+            return SparseTensor((materialize(values) * scale)[turns].to(x.dtype), sorted_, x)
 
         held = where if self.hold > 1 else state.where
-        return Reply(spread(reply.reduced), spread(reply.sent)), LedState(
+        return Reply(spread(reply.reduced), spread(reply.sent)), LeaderTopKState(
             state.step + 1, state.seed + STRIDE, held, inner
         )
 
-    def learning(self, state: LedState) -> Learning | None:
+    def learning(self, state: LeaderTopKState) -> Learning | None:
         return as_reducer(self.values).learning(state.inner)

@@ -68,8 +68,8 @@ class Learned(Reducer):
     def led(self, parameter: Parameter, hold: int) -> "Learned":
         """The one for values at the places of leaders that change after so many steps."""
 
-    def suited(self, parameter: Parameter) -> Reducer:
-        raise ValueError(f"{self!r} is for values at a leader's places: say Led(values={self!r}) around it")
+    def specialize(self, parameter: Parameter) -> Reducer:
+        raise ValueError(f"{self!r} is for values at a leader's places: say LeaderTopK(values={self!r}) around it")
 
     @property
     @abstractmethod

@@ -27,7 +27,7 @@ class LGCServer(Learned):
     decoders: str = "turn"  # one for who leads, one for the rank after it, and so on; or one for each "rank"
     down: Codec = Cast("float16")  # from the server to the ranks, for the mean
     ranks: tuple[int, ...] = (0,)  # set for a model
-    at: int = 0  # the rank that serves; set for a model
+    rank: int = 0  # of the server; set for a model
     hold: int = 1  # steps for which a rank leads; set for a model
 
     def __post_init__(self) -> None:
@@ -46,22 +46,22 @@ class LGCServer(Learned):
     def led(self, parameter: Parameter, hold: int) -> Learned:
         if parameter.server is None:
             raise ValueError(f"{self!r} goes by way of a server, and there is none: say Server(..., ...) around it")
-        return replace(self, ranks=parameter.ranks, at=parameter.server, hold=hold)
+        return replace(self, ranks=parameter.ranks, rank=parameter.server, hold=hold)
 
     def all_said(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
         encoder = self.network.sizes[0]  # decoders stay at the server
-        return (yield from self.taught(x, state, self.at, self.ranks, encoder))
+        return (yield from self.taught(x, state, self.rank, self.ranks, encoder))
 
     def coded(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], Reply[Tensor]]:
         weights, network = state.trained.weights, self.network
         code = network.encode(weights, x.cpu().float().unsqueeze(0))[0].to(x.device)
-        common = yield Message(code, self.codec, state.seed, source=self.ranks[self._leads(state)], target=self.at)
-        own = yield Message(x, TopK(self.innovation), state.seed, source=EACH, target=self.at)
+        common = yield Message(code, self.codec, state.seed, source=self.ranks[self._leads(state)], target=self.rank)
+        own = yield Message(x, TopK(self.innovation), state.seed, source=EACH, target=self.rank)
         mean = torch.zeros_like(x)
         if own.reduced.ndim > x.ndim:  # as only the server hears it
             said = own.reduced[list(self.ranks)].cpu().float()
             mean = self._restored(weights, common.reduced.cpu(), said, state).mean(0).to(x)
-        answer = yield Message(mean, self.down, state.seed, source=self.at)
+        answer = yield Message(mean, self.down, state.seed, source=self.rank)
         return Reply(answer.reduced, x if self.feedback == "none" else answer.reduced)
 
     def decoded(self, weights: Tensor, rows: Tensor, state: LearnedState) -> tuple[Tensor, Tensor]:

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
-from ..core.lazy import Rest
-from ..kernels.low_rank_product import Product, dots, renewed, sums
+from ..core.lazy import DeferredDifference
+from ..kernels.low_rank_product import LowRankProduct, dots, renewed, sums
 from .average import STRIDE, Average
 from .low_rank import as_matrix, check, first_factors, orthonormal, pays
 
@@ -38,10 +38,10 @@ class PowerIteration(Reducer):
             raise ValueError(f"PowerIteration takes 1 iteration or more, not {self.iterations!r}")
 
     @property
-    def shaped(self) -> bool:
+    def needs_shape(self) -> bool:
         return True
 
-    def suited(self, parameter: Parameter) -> Reducer:
+    def specialize(self, parameter: Parameter) -> Reducer:
         factors = max(2, self.iterations)  # a single one a step makes up for it by the other in the next
         return self if pays(parameter.like.shape, self.rank, self.least_ratio, factors) else Average()
 
@@ -51,15 +51,15 @@ class PowerIteration(Reducer):
 
     def reduce(self, x: Tensor, state: PowerState) -> Conversation:
         left_over = as_matrix(x)
-        pieces: list[Reply[Product]] = []
+        pieces: list[Reply[LowRankProduct]] = []
         for iteration in range(self.iterations):
             if iteration:
-                left_over = Rest(left_over, pieces[-1].sent).dense()
+                left_over = DeferredDifference(left_over, pieces[-1].sent).dense()
             from_left = state.from_left
             basis = orthonormal(state.left if from_left else state.right)
             image = yield Message((sums if from_left else dots)(basis, left_over), self.codec, state.seed)
             factors = [(basis, side) if from_left else (side, basis) for side in image]
-            pieces.append(Reply(*(Product(left, right, left_over) for left, right in factors)))
+            pieces.append(Reply(*(LowRankProduct(left, right, left_over) for left, right in factors)))
             new = renewed(image.reduced, state.right if from_left else state.left)
             left, right = (state.left, new) if from_left else (new, state.right)
             state = PowerState(left, right, not from_left, state.seed + STRIDE)
@@ -67,8 +67,8 @@ class PowerIteration(Reducer):
         return Reply(reduced, sent), state
 
 
-def _joined(products: Sequence[Product], like: Tensor) -> Product:
+def _joined(products: Sequence[LowRankProduct], like: Tensor) -> LowRankProduct:
     """The sum of products, as one."""
     if len(products) == 1:
-        return Product(products[0].left, products[0].right, like)
-    return Product(torch.cat([p.left for p in products]), torch.cat([p.right for p in products]), like)
+        return LowRankProduct(products[0].left, products[0].right, like)
+    return LowRankProduct(torch.cat([p.left for p in products]), torch.cat([p.right for p in products]), like)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
-from ..kernels.low_rank_product import Product, dots, renewed, sums
+from ..kernels.low_rank_product import LowRankProduct, dots, renewed, sums
 from .average import STRIDE, Average
 from .low_rank import as_matrix, check, first_factors, orthonormal, pays
 
@@ -30,10 +30,10 @@ class PowerSGD(Reducer):
         check("PowerSGD", self.rank, self.least_ratio, self.codec)
 
     @property
-    def shaped(self) -> bool:
+    def needs_shape(self) -> bool:
         return True
 
-    def suited(self, parameter: Parameter) -> Reducer:
+    def specialize(self, parameter: Parameter) -> Reducer:
         return self if pays(parameter.like.shape, self.rank, self.least_ratio) else Average()
 
     def init(self, like: Tensor, seed: int) -> PowerSGDState:
@@ -44,5 +44,5 @@ class PowerSGD(Reducer):
         left = yield Message(dots(state.right, matrix), self.codec, state.seed)
         basis = orthonormal(left.reduced)
         right = yield Message(sums(basis, matrix), self.codec, state.seed + STRIDE)
-        reply = Reply(Product(basis, right.reduced, x), Product(basis, right.sent, x))
+        reply = Reply(LowRankProduct(basis, right.reduced, x), LowRankProduct(basis, right.sent, x))
         return reply, PowerSGDState(renewed(right.reduced, state.right), state.seed + 2 * STRIDE)

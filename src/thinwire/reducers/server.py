@@ -8,11 +8,11 @@ from torch import Tensor
 from ..codecs import Identity, Nonzero, TopK
 from ..core import EACH, Codec, Conversation, Message, Parameter, Reducer, Reply
 from ..core.described import Described, parts_of
-from ..core.lazy import Rest
+from ..core.lazy import DeferredDifference
 from ..core.outcome import Learning
 from ..core.precision import working
 from .average import STRIDE, Average, as_reducer
-from .leader_top_k import Led
+from .leader_top_k import LeaderTopK
 from .power_iteration import PowerIteration
 from .power_sgd import PowerSGD
 from .serving import ServerState, check_codec
@@ -30,8 +30,8 @@ class Server(Reducer):
 
     up: Codec | Reducer  # from the ranks to the server
     down: Codec  # from the server to the ranks
-    at: int = 0  # the rank that serves
-    apart: bool = False  # it does nothing else: it has no gradients of its own
+    rank: int = 0  # the rank that serves
+    dedicated: bool = False  # it does nothing else: it has no gradients of its own
 
     def __post_init__(self) -> None:
         if isinstance(self.up, Average):  # which a codec alone stands for
@@ -45,22 +45,24 @@ class Server(Reducer):
             shrunk("Server", self.down)
         if any(isinstance(part, Server | Sharded) for part in parts_of(self.up)):
             raise ValueError(f"{self.up!r} speaks to a server of its own, so it cannot go by way of this one")
-        if not (isinstance(self.at, int) and self.at >= 0):
-            raise ValueError(f"Server is at a rank of 0 or more, not {self.at!r}")
-        if not isinstance(self.apart, bool):
-            raise ValueError(f"Server is apart or not: True or False, not {self.apart!r}")
+        if not (isinstance(self.rank, int) and self.rank >= 0):
+            raise ValueError(f"Server runs on a rank of 0 or more, not {self.rank!r}")
+        if not isinstance(self.dedicated, bool):
+            raise ValueError(f"Server(dedicated=...) is True or False, not {self.dedicated!r}")
 
     @property
-    def shaped(self) -> bool:
-        return as_reducer(self.up).shaped
+    def needs_shape(self) -> bool:
+        return as_reducer(self.up).needs_shape
 
-    def suited(self, parameter: Parameter) -> Reducer:
-        up = as_reducer(self.up).suited(parameter._replace(server=self.at))
+    def specialize(self, parameter: Parameter) -> Reducer:
+        up = as_reducer(self.up).specialize(parameter._replace(server=self.rank))
         if up == as_reducer(self.up):
             return self
         if not isinstance(up, Average):
             return replace(self, up=up)
-        if isinstance(self.up, Led) and isinstance(up.codec, TopK):  # a last layer: few entries of each, more in all
+        if isinstance(self.up, LeaderTopK) and isinstance(
+            up.codec, TopK
+        ):  # a last layer: few entries of each, more in all
             return replace(self, up=up.codec, down=Nonzero())
         return replace(self, up=up.codec, down=up.codec if up.codec.linear else self.down)
 
@@ -77,9 +79,9 @@ class Server(Reducer):
     def reduce(self, x: Tensor, state: Any) -> Conversation:
         if isinstance(self.up, Reducer):
             return (yield from self._through(self.up.reduce(x, state)))
-        heard = yield Message(x, self.up, state.seed, target=self.at)
+        heard = yield Message(x, self.up, state.seed, target=self.rank)
         total = heard.reduced + state.residual
-        answer = yield Message(total, shrunk("Server", self.down), state.seed, source=self.at)
+        answer = yield Message(total, shrunk("Server", self.down), state.seed, source=self.rank)
         reply = Reply(answer.reduced.to(x.dtype), heard.sent)
         return reply, ServerState(total - answer.sent, state.seed + STRIDE)
 
@@ -94,34 +96,34 @@ class Server(Reducer):
             return outcome
 
     def _by_way(self, message: Message) -> Generator[Message, Reply[Any], Reply[Any]]:
-        if message.target is not None or message.source == self.at:  # to the server alone, or from it
+        if message.target is not None or message.source == self.rank:  # to the server alone, or from it
             return (yield message)
         assert message.source != EACH, "what is heard one by one has a target"
-        heard = yield message._replace(target=self.at)
+        heard = yield message._replace(target=self.rank)
         if message.source is None:  # the answer is the sum of what all said
             message = message._replace(codec=message.codec if message.codec.linear else self.down)
-        answer = yield message._replace(tensor=heard.reduced, source=self.at)
+        answer = yield message._replace(tensor=heard.reduced, source=self.rank)
         return Reply(answer.reduced, heard.sent)
 
-    def joined(self, sizes: tuple[int, ...]) -> Reducer | None:
-        up = as_reducer(self.up).joined(sizes)
+    def fuse(self, sizes: tuple[int, ...]) -> Reducer | None:
+        up = as_reducer(self.up).fuse(sizes)
         return None if up is None else replace(self, up=up)
 
     def learning(self, state: Any) -> Learning | None:
         return self.up.learning(state) if isinstance(self.up, Reducer) else None
 
-    def unsaid(self, state: Any) -> Tensor | Rest | None:
-        return self.up.unsaid(state) if isinstance(self.up, Reducer) else state.residual
+    def residual(self, state: Any) -> Tensor | DeferredDifference | None:
+        return self.up.residual(state) if isinstance(self.up, Reducer) else state.residual
 
 
 def servers(method: Described) -> frozenset[int]:
     """The ranks that serve."""
-    return frozenset(part.at for part in parts_of(method) if isinstance(part, Server))
+    return frozenset(part.rank for part in parts_of(method) if isinstance(part, Server))
 
 
-def servers_apart(method: Described) -> frozenset[int]:
+def dedicated_servers(method: Described) -> frozenset[int]:
     """The ranks that serve, and have no gradients of their own."""
-    return frozenset(part.at for part in parts_of(method) if isinstance(part, Server) and part.apart)
+    return frozenset(part.rank for part in parts_of(method) if isinstance(part, Server) and part.dedicated)
 
 
 def loses_nothing(reducer: Reducer) -> bool:

@@ -35,5 +35,5 @@ class Sharded(Reducer):
         agreed = answer.reduced.flatten()[: x.numel()].view(x.shape).to(x.dtype)
         return Reply(agreed, heard.sent), ServerState(total - answer.sent, state.seed + STRIDE)
 
-    def unsaid(self, state: ServerState) -> Tensor:
+    def residual(self, state: ServerState) -> Tensor:
         return state.residual

@@ -6,7 +6,7 @@ from ..codecs import Shrink
 from ..core import Codec
 
 SIZES = (2, 1000, 10**6)  # of tensors, for which it has to be one
-MAY_FORCE = ("Feedback", "EF21", "Difference")
+MAY_FORCE = ("ErrorFeedback", "EF21", "Difference")
 NO_BOUND = (
     "{who} adds to each message what the earlier ones left unsaid. No bound is known for what {codec!r} loses (no "
     "delta): if it is more than it was given, what is left grows without end"

@@ -4,19 +4,19 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from ..core import Codec, Conversation, Parameter, Reducer
-from ..core.lazy import Rest
+from ..core.lazy import DeferredDifference
 from ..core.outcome import Learning
 from .average import Average, as_reducer
 
 
-class AfterState(NamedTuple):
+class WarmUpState(NamedTuple):
     step: int
     first: Any
     then: Any
 
 
 @dataclass(frozen=True, repr=False)
-class After(Reducer):
+class WarmUp(Reducer):
     """Averages plainly for some steps, then hands over: early gradients change too fast to leave anything unsaid."""
 
     steps: int
@@ -26,43 +26,43 @@ class After(Reducer):
     def __post_init__(self) -> None:
         as_reducer(self.then), as_reducer(self.first)
         if not (isinstance(self.steps, int) and self.steps >= 0):
-            raise ValueError(f"After takes 0 steps or more, not {self.steps!r}")
+            raise ValueError(f"WarmUp takes 0 steps or more, not {self.steps!r}")
 
     @property
-    def shaped(self) -> bool:
-        return as_reducer(self.then).shaped or as_reducer(self.first).shaped
+    def needs_shape(self) -> bool:
+        return as_reducer(self.then).needs_shape or as_reducer(self.first).needs_shape
 
-    def suited(self, parameter: Parameter) -> Reducer:
-        first, then = as_reducer(self.first).suited(parameter), as_reducer(self.then).suited(parameter)
+    def specialize(self, parameter: Parameter) -> Reducer:
+        first, then = as_reducer(self.first).specialize(parameter), as_reducer(self.then).specialize(parameter)
         return first if first == then else replace(self, first=first, then=then)
 
-    def init(self, like: Tensor, seed: int) -> AfterState:
-        return AfterState(0, as_reducer(self.first).init(like, seed), as_reducer(self.then).init(like, seed))
+    def init(self, like: Tensor, seed: int) -> WarmUpState:
+        return WarmUpState(0, as_reducer(self.first).init(like, seed), as_reducer(self.then).init(like, seed))
 
-    def reduce(self, x: Tensor, state: AfterState) -> Conversation:
+    def reduce(self, x: Tensor, state: WarmUpState) -> Conversation:
         if state.step < self.steps:
             reply, first = yield from as_reducer(self.first).reduce(x, state.first)
             return reply, state._replace(step=state.step + 1, first=first)
         reply, then = yield from as_reducer(self.then).reduce(x, state.then)
         return reply, state._replace(then=then)
 
-    def joined(self, sizes: tuple[int, ...]) -> Reducer | None:
+    def fuse(self, sizes: tuple[int, ...]) -> Reducer | None:
         before = {"first": as_reducer(self.first), "then": as_reducer(self.then)}
-        after = {name: inner.joined(sizes) for name, inner in before.items()}
-        if not any(after.values()) or any(inner.shaped for name, inner in before.items() if after[name] is None):
+        after = {name: inner.fuse(sizes) for name, inner in before.items()}
+        if not any(after.values()) or any(inner.needs_shape for name, inner in before.items() if after[name] is None):
             return None  # what needs its tensor's shape cannot do with several in one
         return replace(self, first=after["first"] or before["first"], then=after["then"] or before["then"])
 
-    def learning(self, state: AfterState) -> Learning | None:
+    def learning(self, state: WarmUpState) -> Learning | None:
         if state.step < self.steps:
             return as_reducer(self.first).learning(state.first)
         return as_reducer(self.then).learning(state.then)
 
-    def at_rate(self, state: AfterState, rate: float) -> AfterState:
+    def at_rate(self, state: WarmUpState, rate: float) -> WarmUpState:
         first, then = as_reducer(self.first), as_reducer(self.then)
         return state._replace(first=first.at_rate(state.first, rate), then=then.at_rate(state.then, rate))
 
-    def unsaid(self, state: AfterState) -> Tensor | Rest | None:
+    def residual(self, state: WarmUpState) -> Tensor | DeferredDifference | None:
         if state.step < self.steps:
-            return as_reducer(self.first).unsaid(state.first)
-        return as_reducer(self.then).unsaid(state.then)
+            return as_reducer(self.first).residual(state.first)
+        return as_reducer(self.then).residual(state.then)

@@ -1,4 +1,4 @@
-"""Batch normalisation over the batches of all replicas."""
+"""Batch normalization over the batches of all replicas."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from .context import Context
-from .normalization import Normalised, moments_of
+from .normalization import Normalized, moments_of
 from .running_moments import Moments
 
 
 class GlobalBatchNorm(_BatchNorm):
-    """Normalises by the mean and the variance of what all replicas have, however many examples each of them has.
+    """Normalizes by the mean and the variance of what all replicas have, however many examples each of them has.
 
     In training mode all replicas call it together. In eval mode it is torch's, and nothing is exchanged.
     """
@@ -45,7 +45,7 @@ class GlobalBatchNorm(_BatchNorm):
         if found.count and self.track_running_stats:
             self._track(found)
         scale = (found.squares / found.count + self.eps).rsqrt()
-        made: Tensor = Normalised.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        made: Tensor = Normalized.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
             input, self.weight, self.bias, found.mean, scale, found.count, self._link.context
         )
         return made

@@ -13,7 +13,7 @@ from types import FrameType
 
 import torch
 
-from ..runtime.peer_loss import Talks
+from ..runtime.peer_loss import Exchanges
 from ..transports import PeerLostError, Post, Transport, Unreachable
 
 DIGEST = 16  # bytes
@@ -34,7 +34,7 @@ class Contract:
         self.calls = 0
         self._last = [""] * transport.size  # what each replica was last heard to call
         self._broken: BaseException | None = None
-        self._talks = Talks(transport, "raise", None)
+        self._talks = Exchanges(transport, "raise", None)
 
     def check(self, what: str, detail: str = "", site: str | None = None) -> None:
         """All replicas are about to do this; ContractError on all of them if it is not so."""

@@ -36,10 +36,10 @@ class LogicalDevice:
         All processes of the replica call what is given back, with the same input, and get the same output; it is
         computed on this device. Gradients flow through it.
         """
-        return Placed(module.to(self.device) if self.here else None, self.index, self.device, self._replica)
+        return LeaderSparse(module.to(self.device) if self.here else None, self.index, self.device, self._replica)
 
 
-class Placed(nn.Module):
+class LeaderSparse(nn.Module):
     """A part of a model on one of a replica's devices."""
 
     def __init__(self, part: nn.Module | None, index: int, device: torch.device, replica: Contract | None) -> None:

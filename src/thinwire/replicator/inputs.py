@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..transports import Draws, seed_all, seed_of
+from ..transports import RandomState, seed_all, seed_of
 from .context import Context
 from .contract import ContractError, called_at
 
@@ -23,7 +23,7 @@ class Inputs:
     ) -> None:
         self.seed = seed
         self.position = 0 if saved is None else saved["position"]
-        self._draws = Draws.now()
+        self._draws = RandomState.now()
         with self._own():
             seed_all(seed_of(self.seed, replica))  # replicas that were seeded alike are not to be fed the same
             self._source = make()
@@ -31,7 +31,7 @@ class Inputs:
                 raise TypeError(f"input_fn(context) has to return batches, to iterate over, and not {self._source!r}")
             if self._remembers and saved is not None:
                 self._source.load_state_dict(saved["state"])  # type: ignore[attr-defined]  # it remembers
-                Draws.read(saved["draws"]).put()
+                RandomState.read(saved["draws"]).put()
             self._items: Iterator[Any] = iter(self._source)
             for _ in range(0 if self._remembers else self.position):
                 next(self._items, None)
@@ -75,10 +75,10 @@ class Inputs:
 
     @contextmanager
     def _own(self) -> Iterator[None]:
-        others = Draws.now()
+        others = RandomState.now()
         self._draws.put()
         try:
             yield
         finally:
-            self._draws = Draws.now()
+            self._draws = RandomState.now()
             others.put()

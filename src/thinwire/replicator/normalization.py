@@ -1,4 +1,4 @@
-"""Channels of a batch, normalised by what is known of all replicas' batches."""
+"""Channels of a batch, normalized by what is known of all replicas' batches."""
 
 from math import prod
 from typing import Any
@@ -23,7 +23,7 @@ def moments_of(x: Tensor) -> Moments:
     return Moments(float(count), near + rest, squares)
 
 
-class Normalised(torch.autograd.Function):
+class Normalized(torch.autograd.Function):
     """Each channel less the mean, times a scale; gradients know that both were made of all replicas' values."""
 
     @staticmethod

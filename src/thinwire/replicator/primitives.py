@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..codecs import Identity
-from ..core import Envelope, Message, Peers, Talk
+from ..core import Envelope, Message, Peers, Rounds
 from ..core.precision import working
 from ..transports import Post, Transport
 from ..wire import payload
@@ -247,7 +247,7 @@ class _Flowing(torch.autograd.Function):
         return None, None, *(next(found) if real else None for real in ctx.real)
 
 
-def _sums(peers: Peers, xs: Tensors) -> Talk:
+def _sums(peers: Peers, xs: Tensors) -> Rounds:
     replies = yield [Envelope(peers, Message(x, Identity(), about="replicas")) for x in xs]
     return [reply.reduced.clone() for reply in replies]
 

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from ..core import Codec, Reducer, Strategy
 from ..handle import Handle
 from ..methods import notation_of, strategy_of
-from ..transports import Local, Meter, end_processes, seed_all, transport_here
+from ..transports import InProcessTransport, Meter, end_processes, seed_all, transport_here
 from . import checkpoint_files as checkpoints
 from . import rerun
 from .checkpoint_files import Kept
@@ -69,7 +69,7 @@ class Replicator:
         if began:
             atexit.register(end_processes)
         alone = world.size == 1 and (replicas or 1) > 1
-        if alone or (isinstance(world, Local) and world.size > 1):
+        if alone or (isinstance(world, InProcessTransport) and world.size > 1):
             rerun.check_not_imported()
         if alone:
             rerun.as_ranks((replicas or 1) * devices_per_replica)

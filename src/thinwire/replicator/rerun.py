@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import torch
 
-from ..transports import World
+from ..transports import InProcessCluster
 
 
 def as_ranks(ranks: int) -> NoReturn:
@@ -66,6 +66,6 @@ def run_script(path: str | Path, ranks: int | None = None) -> None:
         if ranks is None:
             one()
         else:
-            World(ranks).run(one)
+            InProcessCluster(ranks).run(one)
     finally:
         sys.modules["__main__"] = before

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from ..transports import Collectives, PeerLostError, Transport
+from ..transports import PeerLostError, ProcessGroupTransport, Transport
 from .contract import ContractError
 
 # Seconds for the one that stopped first to show its error in, as launchers end it when another one has ended. It tells
@@ -14,7 +14,7 @@ SPEAK, LONGEST = 1.0, 5.0
 
 def leave(problem: BaseException, world: Transport, ways: Sequence[Callable[[BaseException], None]]) -> None:
     """Tell those who wait for this replica, whatever for, that it has stopped, and why."""
-    if not isinstance(world, Collectives):
+    if not isinstance(world, ProcessGroupTransport):
         for tell in ways:
             tell(problem)
         return

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..handle import Handle
-from ..transports import Draws, Meter, Transport
+from ..transports import Meter, RandomState, Transport
 from . import checkpoint_files as checkpoints
 from .checkpoint_files import Kept
 
@@ -60,8 +60,8 @@ class Training:
             "ranks": self.world.size,
             "method": self.method,
             "inputs": inputs,
-            "draws": Draws.now().plain(),
-            "meter": [self.meter.as_dict(prefix=""), self.meter.itemised()],
+            "draws": RandomState.now().plain(),
+            "meter": [self.meter.as_dict(prefix=""), self.meter.itemized()],
             "kept": {name: checkpoints.saved(kept) for name, kept in self.kept.items()},
             "handles": [handle.state_dict() for handle in self.handles],
         }
@@ -104,6 +104,6 @@ class Training:
             checkpoints.load_into(kept, state["kept"][name])
         for handle, saved in zip(self.handles, state["handles"], strict=True):
             handle.load_state_dict(saved)
-        Draws.read(state["draws"]).put()
+        RandomState.read(state["draws"]).put()
         self.meter.load(*state["meter"])
         self.step = step

@@ -12,8 +12,8 @@ from ..attach import attach
 from ..core import Strategy
 from ..handle import Handle
 from ..methods import notation_of, strategy_of
-from ..reducers import servers_apart
-from ..strategies import DataParallel, Neighbours, check_placed
+from ..reducers import dedicated_servers
+from ..strategies import DataParallel, Decentralized, check_placed
 from ..transports import Transport, ddp_of
 from .contract import Contract
 from .devices import check_alike
@@ -45,13 +45,13 @@ class Wrapping:
             told = notation_of(strategy)
             warnings.warn(f"{told} has no effect: there is but one replica", stacklevel=3)
             strategy = strategy_of("dense")
-        averages = isinstance(strategy, DataParallel) and not servers_apart(strategy)  # as DDP would, on all ranks
+        averages = isinstance(strategy, DataParallel) and not dedicated_servers(strategy)  # as DDP would, on all ranks
         if overlap and averages and (ddp := self._ddp(model)) is not None:
             handle = attach(ddp, strategy, **settings)
             self._hooks.append(ddp.register_forward_pre_hook(lambda module, _: self._before_forward(module, number)))
             model = ddp
         else:
-            said = {"all_used": True} if overlap and averages else {}
+            said = {"find_unused_parameters": False} if overlap and averages else {}
             # Before attach's own.
             check = optimizer.register_step_pre_hook(lambda *_: self._before_step(handle, number))
             try:
@@ -96,8 +96,8 @@ class Wrapping:
             self.contract.check("forward()", number)
 
     def _before_step(self, handle: Handle, number: str) -> None:
-        # Who speaks with neighbours only does not wait for all, and in silent steps nobody waits for anybody.
-        if handle.speaks and not isinstance(self.strategy, Neighbours):
+        # Who speaks with neighbors only does not wait for all, and in silent steps nobody waits for anybody.
+        if handle.will_communicate and not isinstance(self.strategy, Decentralized):
             self.contract.check("optimizer.step()", number)
 
 

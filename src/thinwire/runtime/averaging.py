@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..core import Talk
+from ..core import Rounds
 from ..methods import notation_of
 from ..strategies import (
+    EASGD,
     ABTraining,
     Consensus,
-    Elastic,
     Independent,
-    Leader,
+    LeaderSGD,
     all_who_train,
     consensus,
     leading,
@@ -31,7 +31,7 @@ from .session import Session
 def averaged(session: Session, model: nn.Module) -> nn.Module:
     """With the mean of what is trained and of the buffers; the rest is alike on all ranks."""
 
-    def talk(size: int) -> Talk:
+    def talk(size: int) -> Rounds:
         strategy = session.strategy
         weight = strategy.weight_of(session.state) if isinstance(strategy, Independent) else 1.0
         return consensus(_effective(session), _buffers(model), weight, all_who_train(strategy, size))
@@ -44,8 +44,8 @@ def averaged(session: Session, model: nn.Module) -> nn.Module:
 def led(session: Session, model: nn.Module) -> nn.Module:
     """With what the replica with the lowest loss has."""
     strategy = session.strategy
-    if not isinstance(strategy, Leader):
-        raise ValueError(f"{notation_of(strategy)} has no leader: Leader(...) has")
+    if not isinstance(strategy, LeaderSGD):
+        raise ValueError(f"{notation_of(strategy)} has no leader: LeaderSGD(...) has")
     found = session.asked(
         "leader()",
         lambda size: leading(session.replica._replace(size=size), _buffers(model), strategy.loss_of(session.state)),
@@ -53,13 +53,13 @@ def led(session: Session, model: nn.Module) -> nn.Module:
     return _copied(session, model, found)
 
 
-def centred(session: Session, model: nn.Module) -> nn.Module:
+def centered(session: Session, model: nn.Module) -> nn.Module:
     """With what replicas are drawn to, which all ranks have; buffers are this rank's own."""
     strategy = session.strategy
-    if not isinstance(strategy, Elastic):
-        raise ValueError(f"{notation_of(strategy)} has no centre: Elastic(...) has")
+    if not isinstance(strategy, EASGD):
+        raise ValueError(f"{notation_of(strategy)} has no center: EASGD(...) has")
     session.worker.wait()
-    return _copied(session, model, strategy.centre(session.replica, session.state))
+    return _copied(session, model, strategy.center(session.replica, session.state))
 
 
 @torch.no_grad()
@@ -133,7 +133,7 @@ def _copied(session: Session, model: nn.Module, found: Mapping[str, Tensor]) -> 
     replica = session.replica
     names = {id(replica.wholes.get(name, p)): name for name, p in replica.parameters.items()}
     named = {there: names.get(id(here), "") for there, here in model.named_parameters()}
-    copy = deepcopy(model) if session.replica.workshop is None else merged(model)
+    copy = deepcopy(model) if session.replica.factored_model is None else merged(model)
     with torch.no_grad():
         for name, p in copy.named_parameters():
             _put(local(p), found.get(named[name]))

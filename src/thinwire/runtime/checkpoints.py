@@ -23,7 +23,7 @@ def check(saved: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     for name in WRONG:
         if saved.get(name) != here[name]:
             raise ValueError(f"{WRONG[name]} ({name}: {saved.get(name)!r} in the checkpoint, {here[name]!r} here)")
-    missing = {"parameters", "meter", "itemised", "state", "in_flight"} - saved.keys()
+    missing = {"parameters", "meter", "itemized", "state", "in_flight"} - saved.keys()
     if missing:
         raise ValueError(f"this checkpoint lacks {', '.join(sorted(missing))}")
     for there, mine in zip_longest(saved["parameters"], here["parameters"], fillvalue="nothing"):

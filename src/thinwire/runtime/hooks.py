@@ -10,7 +10,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from ..core import Talk
+from ..core import Rounds
 from ..reducers import goes_by_rate
 from ..strategies import DataParallel, Unit
 from .replica import local
@@ -85,7 +85,7 @@ class Buckets:
             )
         if goes_by_rate(self.strategy) and self.session.replica.rate is None:
             return ValueError(
-                f"{self.strategy.reducer!r} needs to know the learning rate: call handle.rate(...) before backward()"
+                f"{self.strategy.reducer!r} needs to know the learning rate: call handle.set_lr(...) before backward()"
             )
         unknown = {id(p) for p in bucket.parameters()} - self.names.keys()
         ddp = self.ddp()
@@ -149,8 +149,10 @@ def is_attached(optimizer: Optimizer) -> bool:
 class Updates:
     """Holds a strategy's talks around an optimizer's steps."""
 
-    def __init__(self, session: Session, optimizer: Optimizer, model: nn.Module, all_used: bool = False) -> None:
-        self.session, self.optimizer, self.all_used = session, optimizer, all_used
+    def __init__(
+        self, session: Session, optimizer: Optimizer, model: nn.Module, find_unused_parameters: bool = True
+    ) -> None:
+        self.session, self.optimizer, self.find_unused_parameters = session, optimizer, find_unused_parameters
         self.names = {id(p): name for name, p in model.named_parameters()}
         setattr(optimizer, ATTRIBUTE, True)
         self.handles = (
@@ -176,13 +178,13 @@ class Updates:
         session.at_rate(optimizer.param_groups[0].get("lr"))
         session.check_loss()
         session.check_gradients()
-        self._hold(self._averaged if self.all_used else self._before_update)
+        self._hold(self._before_update if self.find_unused_parameters else self._averaged)
         self._give_parts_back()
 
-    def _before_update(self) -> Talk:
+    def _before_update(self) -> Rounds:
         return self.session.strategy.before_update(self.session.replica, self.session.state)
 
-    def _averaged(self) -> Talk:
+    def _averaged(self) -> Rounds:
         """As under DDP: of a parameter that was not used, the gradient is zero."""
         strategy, replica = self.session.strategy, self.session.replica
         assert isinstance(strategy, DataParallel), "others have been refused"
@@ -227,7 +229,7 @@ class Updates:
         with torch.no_grad():
             session.launch()
 
-    def _hold(self, make: Callable[[], Talk]) -> None:
+    def _hold(self, make: Callable[[], Rounds]) -> None:
         session, parameters = self.session, self.session.replica.parameters
 
         @torch.no_grad()

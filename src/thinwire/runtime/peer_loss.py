@@ -4,13 +4,23 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from ..core import Talk
-from ..transports import Collectives, Decision, Meeting, Meter, Note, PeerLostError, Transport, Unreachable, told_of
+from ..core import Rounds
+from ..transports import (
+    Decision,
+    FailureAgreement,
+    Meter,
+    Note,
+    PeerLostError,
+    ProcessGroupTransport,
+    Transport,
+    Unreachable,
+    told_of,
+)
 
 ON_PEER_LOSS = ("raise", "continue")
 
 
-class Talks:
+class Exchanges:
     """Holds talks by their number: when ranks are lost, those who are left meet again at the furthest one."""
 
     def __init__(self, transport: Transport, on_peer_loss: str, go_on: Callable[[Decision], None] | None) -> None:
@@ -25,7 +35,7 @@ class Talks:
         """This rank, as it was when all were here."""
         return self.transport.names[self.transport.rank]
 
-    def held(self, make: Callable[[], Talk], meter: Meter) -> Any:
+    def held(self, make: Callable[[], Rounds], meter: Meter) -> Any:
         """What came of a talk, which is made anew if ranks are lost; None if the others are past it."""
         self.check()
         self.count += 1
@@ -68,7 +78,7 @@ class Talks:
 
         Those who are left may have been at different talks, a few apart.
         """
-        assert isinstance(self.transport, Collectives), "others tell at once who has stopped, and why"
+        assert isinstance(self.transport, ProcessGroupTransport), "others tell at once who has stopped, and why"
         mine = resume
         try:
             while True:
@@ -95,13 +105,13 @@ class Talks:
         self.broken = problem
         self.transport.leave(str(problem))
 
-    def _stop(self, meeting: Meeting) -> NoReturn:
+    def _stop(self, meeting: FailureAgreement) -> NoReturn:
         lost = meeting.cause()
         meeting.wait(lost)
         transport = self.transport
         advice = "" if self.go_on is None else " (attach(..., on_peer_loss='continue') would go on without)"
         raise PeerLostError(
-            f"{told_of(lost, transport.names, transport.patience)}. "
+            f"{told_of(lost, transport.names, transport.timeout)}. "
             f"This is rank {self.rank}, after step {transport.meter.steps}{advice}"
         ) from None
 

@@ -7,7 +7,7 @@ from torch.optim import Optimizer
 
 from ..core import Replica, Strategy
 from ..strategies import ABTraining
-from ..strategies.ab_training import Workshop
+from ..strategies.ab_training import FactoredModel
 from .replica import replica_of
 
 
@@ -28,9 +28,9 @@ def prepared(
         raise ValueError(f"{strategy!r} factors layers, and {next(iter(replica.wholes))} is split over processes")
     if optimizer is None:
         raise ValueError(f"{strategy!r} needs the optimizer, whose parameters it changes")
-    workshop = Workshop(model, optimizer, strategy.keep, strategy.ends)
+    factored_model = FactoredModel(model, optimizer, strategy.keep, strategy.ends)
     parameters, kinds = dict(replica.parameters), dict(replica.kinds)
-    for bench in workshop.benches:
+    for bench in factored_model.benches:
         parameters |= {bench.names["a"]: bench.a, bench.names["b"]: bench.b}
         kinds |= dict.fromkeys(bench.names.values(), kinds[bench.names["weight"]])
-    return replica._replace(parameters=parameters, kinds=kinds, workshop=workshop)
+    return replica._replace(parameters=parameters, kinds=kinds, factored_model=factored_model)

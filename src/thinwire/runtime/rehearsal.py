@@ -6,22 +6,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core import Replica, Strategy, Talk
-from ..core.outcome import Learning, Lost
-from ..reducers import goes_by_rate, servers_apart
+from ..core import Replica, Rounds, Strategy
+from ..core.outcome import Learning, NonFinite
+from ..reducers import dedicated_servers, goes_by_rate
 from ..strategies import (
+    EASGD,
     Consensus,
     DataParallel,
-    Elastic,
     Independent,
     Layer,
-    Leader,
+    LeaderSGD,
     Overlapping,
     all_who_train,
     check_placed,
     consensus,
 )
-from ..strategies.ab_training import Thin
+from ..strategies.ab_training import LowRankLayer
 from ..transports import Meter, Simulated
 from .learned_code_guard import Guard
 from .nonfinite import NonFiniteError, problem_of
@@ -59,7 +59,7 @@ class Rehearsal:
             raise ValueError(f"{self.strategy!r} needs to know the learning rate: before_update(rate=...)")
         for meter in self.meters:
             meter.count_dense(self._dense_bytes, len(self.replicas))
-        if isinstance(self.strategy, DataParallel) and not servers_apart(self.strategy):  # which DDP does not have
+        if isinstance(self.strategy, DataParallel) and not dedicated_servers(self.strategy):  # which DDP does not have
             self._exchange(self.strategy)
         else:
             self._hold([self.strategy.before_update(r, s) for r, s in self._ranks()])
@@ -113,15 +113,15 @@ class Rehearsal:
     def leader(self) -> int | None:
         """The rank with the lowest loss, for strategies that choose one."""
         strategy = self.strategy
-        if not isinstance(strategy, Leader):
+        if not isinstance(strategy, LeaderSGD):
             return None
         losses = [strategy.loss_of(state) for state in self.states]
         return losses.index(min(losses))
 
-    def centre(self) -> dict[str, Tensor] | None:
-        """What replicas are drawn to, for strategies that have such a centre."""
+    def center(self) -> dict[str, Tensor] | None:
+        """What replicas are drawn to, for strategies that have such a center."""
         strategy = self.strategy
-        return strategy.centre(self.replicas[0], self.states[0]) if isinstance(strategy, Elastic) else None
+        return strategy.center(self.replicas[0], self.states[0]) if isinstance(strategy, EASGD) else None
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
@@ -129,10 +129,10 @@ class Rehearsal:
         strategy, first = self.strategy, self.replicas[0]
         return strategy.groups_of(first.size, first.hosts) if isinstance(strategy, Independent) else ()
 
-    def factored(self, rank: int = 0) -> dict[str, Thin]:
+    def factored(self, rank: int = 0) -> dict[str, LowRankLayer]:
         """What those layers of a rank's model are that are factored at times."""
-        workshop = self.replicas[rank].workshop
-        return {} if workshop is None else workshop.factored()
+        factored_model = self.replicas[rank].factored_model
+        return {} if factored_model is None else factored_model.factored()
 
     def learning(self) -> dict[str, Learning]:
         """How far off learned codes were after the last step, and whether they are being learned."""
@@ -143,7 +143,7 @@ class Rehearsal:
         if not isinstance(self.strategy, DataParallel | Independent):
             return {}
         meter = self.meters[rank]
-        return self.strategy.layers(self.replicas[rank], self.states[rank], meter.dense_bytes, meter.said)
+        return self.strategy.layers(self.replicas[rank], self.states[rank], meter.dense_bytes, meter.payload_by_unit)
 
     def _exchange(self, strategy: DataParallel) -> None:
         """As under DDP: of a parameter that a rank did not use, its gradient is zero."""
@@ -163,7 +163,7 @@ class Rehearsal:
         aside = Simulated(len(self.replicas))  # all is counted as it lands
         self._under_way = aside.run([talk for _, talk in launched]), aside
 
-    def _hold(self, talks: list[Talk]) -> None:
+    def _hold(self, talks: list[Rounds]) -> None:
         outcomes = self.sender.run(talks)
         self.states = [outcome.state for outcome in outcomes]
         _check(lost for outcome in outcomes for lost in outcome.lost)
@@ -172,7 +172,7 @@ class Rehearsal:
         return list(zip(self.replicas, self.states, strict=True))
 
 
-def _check(lost: Iterable[Lost]) -> None:
+def _check(lost: Iterable[NonFinite]) -> None:
     # Who only heard of it knows no more than what the message was about.
     first = max(lost, key=lambda message: bool(message.here), default=None)
     if first is not None:

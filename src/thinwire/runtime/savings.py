@@ -5,7 +5,7 @@ import warnings
 from ..core import Replica, Strategy
 from ..core.described import parts_of
 from ..methods import notation_of
-from ..reducers import After, Momentum, loses_nothing
+from ..reducers import DGC, WarmUp, loses_nothing
 from ..strategies import DataParallel, Independent
 from ..transports import Meter
 
@@ -27,8 +27,8 @@ class Savings:
         # What is meant to be dense may differ by the rounding of shards and by a bit a parameter.
         self._slack = 64 * replica.size + len(replica.parameters) if units and dense else 0
         parts = [part for unit in units for part in parts_of(unit.reducer)]
-        ramps = [part.ramp_steps for part in parts if isinstance(part, Momentum)]
-        self._warm_steps = max([part.steps for part in parts if isinstance(part, After)] + ramps, default=0)
+        ramps = [part.ramp_steps for part in parts if isinstance(part, DGC)]
+        self._warm_steps = max([part.steps for part in parts if isinstance(part, WarmUp)] + ramps, default=0)
         self.begin()
 
     def begin(self) -> None:

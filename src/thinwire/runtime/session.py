@@ -10,20 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core import Replica, State, Strategy, Talk
+from ..core import Replica, Rounds, State, Strategy
 from ..core.lazy import is_finite
-from ..core.outcome import Learning, Lost, Outcome
+from ..core.outcome import Learning, NonFinite, StepResult
 from ..core.states import plain, restored
 from ..methods import notation_of
 from ..reducers import goes_by_rate
-from ..strategies import DataParallel, Independent, Layer, Neighbours, Overlapping
-from ..transports import Collectives, Decision, Meter, PeerLostError, Simulated, Transport, told_of
+from ..strategies import DataParallel, Decentralized, Independent, Layer, Overlapping
+from ..transports import Decision, Meter, PeerLostError, ProcessGroupTransport, Simulated, Transport, told_of
 from ..version import __version__
 from . import checkpoints
 from .agreement import agree
 from .learned_code_guard import Guard
 from .nonfinite import ADVICE, NonFiniteError, names_here, problem_of
-from .peer_loss import Talks
+from .peer_loss import Exchanges
 from .savings import Savings
 
 
@@ -53,7 +53,7 @@ class Session:
         self.worker = transport.queue()
         weakref.finalize(self, self.worker.stop)  # a model that is dropped takes its thread with it
         self.begin_step()
-        self.talks = Talks(transport, on_peer_loss, self._go_on if isinstance(strategy, Neighbours) else None)
+        self.talks = Exchanges(transport, on_peer_loss, self._go_on if isinstance(strategy, Decentralized) else None)
         self._under_way: Future[Any] | None = None
         self._savings = Savings(strategy, replica, self.meter)
         self._guard = Guard(strategy)
@@ -62,12 +62,12 @@ class Session:
         """Remember what there is to go back to."""
         self._before_step, self._thrown_away = self.state, False
 
-    def hold(self, make: Callable[[], Talk], gradient_of: Callable[[str], Tensor | None]) -> None:
+    def hold(self, make: Callable[[], Rounds], gradient_of: Callable[[str], Tensor | None]) -> None:
         """Hold a talk about these gradients to its end; it is made anew if some ranks are lost. Runs on the worker.
 
         Where messages may travel while replicas compute, nothing is said here, and it runs where it is called.
         """
-        outcome: Outcome | None = self.transport.run(make()) if self.quiet else self.talks.held(make, self.meter)
+        outcome: StepResult | None = self.transport.run(make()) if self.quiet else self.talks.held(make, self.meter)
         if outcome is None:
             return
         self.state = outcome.state
@@ -112,7 +112,7 @@ class Session:
         if lost:
             self._lose(lost, lambda name: None)
 
-    def asked(self, what: str, talk: Callable[[int], Talk]) -> Any:
+    def asked(self, what: str, talk: Callable[[int], Rounds]) -> Any:
         """What comes of a talk among all ranks that is no part of training."""
         self.before_asking(what)
         self.worker.wait()
@@ -145,7 +145,7 @@ class Session:
         strategy = self.strategy
         if isinstance(strategy, Independent) and strategy.needs_loss and self.replica.loss is None:
             problem = ValueError(
-                f"{notation_of(strategy)} needs to know the loss: call handle.loss(loss) before each optimizer.step()"
+                f"{notation_of(strategy)} needs the loss: call handle.report_loss(loss) before each optimizer.step()"
             )
             self.talks.leave(problem)
             raise problem
@@ -159,7 +159,7 @@ class Session:
         parameters = self.replica.parameters
         wrong = [name for name, p in parameters.items() if p.grad is not None and not is_finite(p.grad)]
         if wrong:
-            self._lose((Lost(tuple(wrong), tuple(wrong)),), lambda name: parameters[name].grad)
+            self._lose((NonFinite(tuple(wrong), tuple(wrong)),), lambda name: parameters[name].grad)
 
     def count(self, nbytes: int | None = None) -> None:
         """Note so many bytes of gradients; by default, those of the model."""
@@ -176,7 +176,7 @@ class Session:
         self.worker.wait()
         if not isinstance(self.strategy, DataParallel | Independent):
             return {}
-        return self.strategy.layers(self.replica, self.state, self.meter.dense_bytes, self.meter.said)
+        return self.strategy.layers(self.replica, self.state, self.meter.dense_bytes, self.meter.payload_by_unit)
 
     def learning(self) -> dict[str, Learning]:
         return self._guard.found
@@ -202,7 +202,7 @@ class Session:
         except ValueError:
             self._use(landed)
             raise
-        self.meter.load(saved["meter"], saved["itemised"])
+        self.meter.load(saved["meter"], saved["itemized"])
         self.state, self._under_way = state, under_way
         self._savings.begin()
 
@@ -213,7 +213,7 @@ class Session:
             raise ValueError("the checkpoint has a message in flight, and this method has none")
         plainly, counted = saved
         aside = Meter(names=self.meter.names)
-        aside.load(counted["meter"], counted["itemised"])
+        aside.load(counted["meter"], counted["itemized"])
         return _done((restored(self.strategy.in_flight(state), plainly), aside))
 
     def _identity(self) -> dict[str, Any]:
@@ -238,9 +238,9 @@ class Session:
     def _go_on(self, decision: Decision) -> None:
         """With those who are left, and what they remember made to fit each other again."""
         transport, strategy = self.transport, self.strategy
-        assert isinstance(strategy, Neighbours), "others need all ranks"
-        assert isinstance(transport, Collectives), "others have no ranks that are lost"
-        told, before = told_of(decision.lost, transport.names, transport.patience), transport.size
+        assert isinstance(strategy, Decentralized), "others need all ranks"
+        assert isinstance(transport, ProcessGroupTransport), "others have no ranks that are lost"
+        told, before = told_of(decision.lost, transport.names, transport.timeout), transport.size
         left = len(decision.survivors)
         try:
             strategy = strategy.among(decision.survivors, before)
@@ -260,7 +260,7 @@ class Session:
         """Whether replicas differ, and are each rank's own."""
         return isinstance(self.strategy, Independent)
 
-    def _lose(self, lost: tuple[Lost, ...], gradient_of: Callable[[str], Tensor | None]) -> None:
+    def _lose(self, lost: tuple[NonFinite, ...], gradient_of: Callable[[str], Tensor | None]) -> None:
         if self.on_nonfinite == "raise" or lost[0].what != "gradient":
             self.state = self._before_step
             problem, here = problem_of(lost), names_here(lost)
@@ -280,7 +280,7 @@ class Session:
 
 
 def _counted(meter: Meter) -> dict[str, Any]:
-    return {"meter": meter.as_dict(prefix=""), "itemised": meter.itemised()}
+    return {"meter": meter.as_dict(prefix=""), "itemized": meter.itemized()}
 
 
 def _done(result: Any) -> Future[Any]:

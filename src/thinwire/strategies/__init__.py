@@ -4,36 +4,36 @@ from .ab_training.strategy import ABTraining
 from .ab_training.synchronization import workshop_of
 from .consensus import Consensus, consensus
 from .data_parallel import DataParallel, all_who_train
-from .decentralized import Neighbours
-from .easgd import Elastic
+from .decentralized import Decentralized
+from .easgd import EASGD
 from .edge_gossip import EdgeGossip
 from .gossip import Gossip
-from .hierarchical import Nested
+from .hierarchical import Hierarchical
 from .independent import Independent, Overlapping
 from .layer_report import Layer
-from .leader_sgd import Leader, leading
-from .local_sgd import LocalSteps
+from .leader_sgd import LeaderSGD, leading
+from .local_sgd import LocalSGD
 from .outer_sgd import OuterSGD
 from .placement import check_placed
-from .push_sum import Push
+from .push_sum import PushSum
 from .units import Unit
 
 __all__ = [
+    "EASGD",
     "ABTraining",
     "Consensus",
     "DataParallel",
+    "Decentralized",
     "EdgeGossip",
-    "Elastic",
     "Gossip",
+    "Hierarchical",
     "Independent",
     "Layer",
-    "Leader",
-    "LocalSteps",
-    "Neighbours",
-    "Nested",
+    "LeaderSGD",
+    "LocalSGD",
     "OuterSGD",
     "Overlapping",
-    "Push",
+    "PushSum",
     "Unit",
     "all_who_train",
     "check_placed",

@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 
 from ..codecs import Identity, Sign
-from ..core import Codec, Message, Peers, Reducer, Replica, Reply, State, Strategy, Talk, together
-from ..core.outcome import Learning, Lost, Outcome
-from ..reducers import as_reducer, servers, servers_apart
-from ..topologies import world
+from ..core import Codec, Message, Peers, Reducer, Replica, Reply, Rounds, State, Strategy, lockstep
+from ..core.outcome import Learning, NonFinite, StepResult
+from ..reducers import as_reducer, dedicated_servers, servers
+from ..topologies import all_ranks
 from .layer_report import Layer
 from .units import Unit, check_fuse_below, layers_of, learning_of, not_finite, units_of, watched
 
@@ -30,7 +30,7 @@ class DataParallel(Strategy):
 
     def peers(self, size: int) -> Peers:
         """The mean over all who train."""
-        return world(size, without=servers_apart(self.reducer))
+        return all_ranks(size, without=dedicated_servers(self.reducer))
 
     def init(self, replica: Replica, units: Collection[Unit] | None = None) -> dict[str, State]:
         """What is remembered of these units, by default of all."""
@@ -39,8 +39,8 @@ class DataParallel(Strategy):
             for unit in (self.units(replica) if units is None else units)
         }
 
-    def before_update(self, replica: Replica, state: dict[str, State]) -> Talk:
-        trains = replica.rank not in servers_apart(self.reducer)
+    def before_update(self, replica: Replica, state: dict[str, State]) -> Rounds:
+        trains = replica.rank not in dedicated_servers(self.reducer)
         used = {name: trains and p.grad is not None for name, p in replica.parameters.items()}
         for name, p in replica.parameters.items():
             if not used[name]:  # on this rank; another may have used it
@@ -50,7 +50,7 @@ class DataParallel(Strategy):
         talks = [(peers, _converse(unit, gradients, state[unit.key], replica.rate)) for unit in units]
         at = min(servers(self.reducer), default=None)  # where nobody speaks with all, this does not either
         asked = [(peers, _used_by_any(used, replica, at))] if replica.size > 1 else []  # who is alone knows
-        outcomes = yield from together([*talks, *asked])
+        outcomes = yield from lockstep([*talks, *asked])
         used_by_any = outcomes.pop() if asked else used
         for name, p in replica.parameters.items():
             if not used_by_any[name]:  # an optimizer leaves it alone then, with its weight decay and momentum
@@ -66,11 +66,11 @@ class DataParallel(Strategy):
         size: int,
         state: dict[str, State],
         rate: float | None = None,  # of learning
-    ) -> Talk:
+    ) -> Rounds:
         """Reduce the gradients of these units in place. Returns an Outcome, with the state of all units."""
         peers = self.peers(size)
         talks = ((peers, _converse(unit, gradients, state[unit.key], rate)) for unit in units)
-        return _outcome(units, (yield from together(talks)), state)
+        return _outcome(units, (yield from lockstep(talks)), state)
 
     def layers(
         self, replica: Replica, state: dict[str, State], dense_bytes: int, said: Mapping[str, int]
@@ -83,12 +83,14 @@ class DataParallel(Strategy):
 
 def all_who_train(strategy: Strategy, size: int) -> Peers:
     """The mean over them, whatever the strategy."""
-    return strategy.peers(size) if isinstance(strategy, DataParallel) else world(size)
+    return strategy.peers(size) if isinstance(strategy, DataParallel) else all_ranks(size)
 
 
-def _outcome(units: Collection[Unit], outcomes: list[tuple[State, Lost | None]], state: dict[str, State]) -> Outcome:
+def _outcome(
+    units: Collection[Unit], outcomes: list[tuple[State, NonFinite | None]], state: dict[str, State]
+) -> StepResult:
     states = {unit.key: new for unit, (new, _) in zip(units, outcomes, strict=True)}
-    return Outcome(state | states, tuple(lost for _, lost in outcomes if lost))
+    return StepResult(state | states, tuple(lost for _, lost in outcomes if lost))
 
 
 def _used_by_any(
@@ -106,7 +108,7 @@ def _used_by_any(
 
 def _converse(
     unit: Unit, gradients: Mapping[str, Tensor], state: State, rate: float | None
-) -> Generator[Message, Reply[Tensor], tuple[State, Lost | None]]:
+) -> Generator[Message, Reply[Tensor], tuple[State, NonFinite | None]]:
     """Reduce a unit's gradients in place; returns its next state.
 
     If a gradient is not finite on any rank, all ranks hear of it in the reply that they wait for anyway, and all of
@@ -118,6 +120,6 @@ def _converse(
         here = () if done.said else not_finite(unit.names, gradients)
         for name in unit.names:
             gradients[name].fill_(torch.nan)
-        return state, Lost(unit.names, here)
+        return state, NonFinite(unit.names, here)
     unit.write(done.reply.reduced, gradients)
     return done.state, None

@@ -1,19 +1,19 @@
-"""What strategies share in which replicas speak with neighbours only."""
+"""What strategies share in which replicas speak with neighbors only."""
 
 from abc import abstractmethod
 from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
 
-from ..core import Replica, Talk
+from ..core import Replica, Rounds
 from ..topologies import Graph, Topology, edges_left
 from .independent import Independent
 
-Own = TypeVar("Own", bound="Neighbours")
+Own = TypeVar("Own", bound="Decentralized")
 
 
-class Neighbours(Independent):
-    """Gradients and optimizers stay each rank's own; replicas differ, and are kept together by what neighbours say."""
+class Decentralized(Independent):
+    """Gradients and optimizers stay each rank's own; replicas differ, and are kept together by what neighbors say."""
 
     topology: Topology
 
@@ -31,7 +31,7 @@ class Neighbours(Independent):
         """Who speaks with whom; ValueError if that does not go with the strategy."""
 
     @abstractmethod
-    def rejoin(self, replica: Replica) -> Talk:
+    def rejoin(self, replica: Replica) -> Rounds:
         """Begin anew with replicas that differ, after some ranks were lost. Returns an Outcome."""
 
     def check(self, size: int, hosts: tuple[str, ...] = ()) -> None:

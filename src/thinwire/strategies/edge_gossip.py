@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ..core import Codec, Message, Peers, Reducer, Replica, Reply, State, Talk, together
+from ..core import Codec, Message, Peers, Reducer, Replica, Reply, Rounds, State, lockstep
 from ..core.lazy import Lazy
-from ..core.outcome import Lost, Outcome
+from ..core.outcome import NonFinite, StepResult
 from ..core.precision import working
 from ..reducers import Average, PowerIteration, as_reducer
 from ..topologies import Graph, Ring, Topology
-from .decentralized import Neighbours, check_rate, check_topology, graph_of
+from .decentralized import Decentralized, check_rate, check_topology, graph_of
 from .units import Unit, check_fuse_below, not_finite, units_of, watched
 
 
@@ -20,8 +20,8 @@ class EdgeState(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class EdgeGossip(Neighbours):
-    """Each replica takes a step of its own, and finds out with each neighbour what their models differ in.
+class EdgeGossip(Decentralized):
+    """Each replica takes a step of its own, and finds out with each neighbor what their models differ in.
 
     With `PowerIteration`, this is PowerGossip. Over each edge both ends keep the same thin factors of the difference of
     their two models, and improve one of them with every message. Further iterations in a step work on what the ones
@@ -30,7 +30,7 @@ class EdgeGossip(Neighbours):
 
     reducer: Codec | Reducer
     topology: Topology = Ring()
-    rate: float = 1.0  # of the way to the neighbours; there is no need to tune it
+    rate: float = 1.0  # of the way to the neighbors; there is no need to tune it
     fuse_below: int = 4096  # in elements: smaller tensors share one conversation, unless their shape matters
 
     def __post_init__(self) -> None:
@@ -66,28 +66,28 @@ class EdgeGossip(Neighbours):
         graph, units = self.graph(replica.size), self.units(replica)
         return EdgeState(0, {edge.topic: _started(edge, units, replica) for edge in graph.edges_of(replica.rank)})
 
-    def before_update(self, replica: Replica, state: EdgeState) -> Talk:
+    def before_update(self, replica: Replica, state: EdgeState) -> Rounds:
         if state.steps == 0:  # replicas begin alike
-            return Outcome(state._replace(steps=1))
+            return StepResult(state._replace(steps=1))
         edges, units = self.graph(replica.size).edges_of(replica.rank), self.units(replica)
         states = {topic: dict(of_units) for topic, of_units in state.edges.items()}
         work = {unit.key: _work(unit, replica) for unit in units}
-        lost: list[Lost] = []
+        lost: list[NonFinite] = []
         for iteration in range(self.iterations):
             said = [unit for unit in units if not (iteration and unit.reducer == Average())]
             talked = [(unit, edge) for unit in said for edge in edges]
             talks = [(e, _difference(u, work[u.key], replica, states[e.topic][u.key])) for u, e in talked]
-            for (unit, edge), (new, found) in zip(talked, (yield from together(talks)), strict=True):
+            for (unit, edge), (new, found) in zip(talked, (yield from lockstep(talks)), strict=True):
                 states[edge.topic][unit.key] = new
-                if isinstance(found, Lost):
+                if isinstance(found, NonFinite):
                     lost.append(found)
                 else:
                     found.add_to(work[unit.key], self._weight(replica, edge))
         if lost:
-            return Outcome(state, tuple(lost))
+            return StepResult(state, tuple(lost))
         for unit in units:
             unit.write(work[unit.key], replica.parameters)
-        return Outcome(EdgeState(state.steps + 1, states))
+        return StepResult(EdgeState(state.steps + 1, states))
 
     def _weight(self, replica: Replica, edge: Peers) -> float:
         """Of what the higher rank has more than the lower: the lower one adds it, the higher one takes it away."""
@@ -95,10 +95,10 @@ class EdgeGossip(Neighbours):
         weight = self.rate * self.graph(replica.size).weight(low, high)
         return weight if replica.rank == low else -weight
 
-    def rejoin(self, replica: Replica) -> Talk:
+    def rejoin(self, replica: Replica) -> Rounds:
         """Factors are found anew, from the same start on both ends of each edge."""
         yield from ()
-        return Outcome(self.init(replica)._replace(steps=1))
+        return StepResult(self.init(replica)._replace(steps=1))
 
 
 def _started(edge: Peers, units: Iterable[Unit], replica: Replica) -> dict[str, State]:
@@ -131,12 +131,12 @@ class Found(NamedTuple):
 
 def _difference(
     unit: Unit, x: Tensor, replica: Replica, state: State
-) -> Generator[Message, Reply[Tensor], tuple[State, Found | Lost]]:
+) -> Generator[Message, Reply[Tensor], tuple[State, Found | NonFinite]]:
     """One iteration over an edge."""
     reducer = unit.reducer
     once = replace(reducer, iterations=1) if isinstance(reducer, PowerIteration) else reducer
     done = yield from watched(once.reduce(x, state), unit.key)
     if not (done.said and done.heard):
         here = () if done.said else not_finite(unit.names, replica.parameters)
-        return state, Lost(unit.names, here, "parameters")
+        return state, NonFinite(unit.names, here, "parameters")
     return done.state, Found(done.reply.reduced)

@@ -5,20 +5,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core import Codec, Reducer, Replica, State, Strategy, Talk
+from ..core import Codec, Reducer, Replica, Rounds, State, Strategy
 from ..core.lazy import is_finite
-from ..core.outcome import Learning, Lost, Outcome
+from ..core.outcome import Learning, NonFinite, StepResult
 from ..topologies import ByHost, Grouping, Groups, group_of, part_of, within
 from .broadcasts import told
 from .data_parallel import DataParallel
 from .independent import Independent
-from .local_sgd import LocalSteps
+from .local_sgd import LocalSGD
 from .units import Unit
 
 INSIDE = "within groups"  # what the meter counts under this name is no news to other groups
 
 
-class NestedState(NamedTuple):
+class HierarchicalState(NamedTuple):
     step: int
     inner: State
     outer: State  # None for ranks that do not speak with other groups
@@ -33,28 +33,28 @@ class Seat(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Nested(Independent):
+class Hierarchical(Independent):
     """One way within groups of ranks, such as those of a machine, and another between the groups.
 
     The ranks of a group are alike when groups speak with each other: so each speaks for some of the parameters, what
     goes from machine to machine is said once, and they tell each other what came of it.
     """
 
-    inner: Codec | Reducer | Strategy  # within a group: averaged gradients, or LocalSteps that meet more often
-    outer: Codec | Reducer | Strategy  # between groups: averaged gradients, or LocalSteps
+    inner: Codec | Reducer | Strategy  # within a group: averaged gradients, or LocalSGD that meet more often
+    outer: Codec | Reducer | Strategy  # between groups: averaged gradients, or LocalSGD
     groups: Grouping = ByHost()
 
     def __post_init__(self) -> None:
         inner, outer = self._within(), self._between()
         if not isinstance(self.groups, Grouping):
-            raise ValueError(f"Nested takes groups such as GroupsOf(4) or ByHost(), not {self.groups!r}")
+            raise ValueError(f"Hierarchical takes groups such as GroupsOf(4) or ByHost(), not {self.groups!r}")
         for what, part in (("within", inner), ("between", outer)):
-            if not isinstance(part, DataParallel | LocalSteps):
-                raise ValueError(f"Nested averages gradients or takes LocalSteps {what} groups, not {part!r}")
-            if isinstance(part, LocalSteps) and part.delay:
-                raise ValueError(f"Nested waits for its meetings: {part!r} has a delay")
-        if isinstance(inner, LocalSteps):
-            apart = not isinstance(outer, LocalSteps) or outer.every % inner.every or outer.after != inner.after
+            if not isinstance(part, DataParallel | LocalSGD):
+                raise ValueError(f"Hierarchical averages gradients or takes LocalSGD {what} groups, not {part!r}")
+            if isinstance(part, LocalSGD) and part.delay:
+                raise ValueError(f"Hierarchical waits for its meetings: {part!r} has a delay")
+        if isinstance(inner, LocalSGD):
+            apart = not isinstance(outer, LocalSGD) or outer.every % inner.every or outer.after != inner.after
             if apart:
                 raise ValueError(
                     f"the ranks of a group have to have met whenever groups speak with each other: {outer!r} does not "
@@ -74,52 +74,52 @@ class Nested(Independent):
     @property
     def period(self) -> int:
         outer = self._between()
-        return outer.period if isinstance(outer, LocalSteps) else 1
+        return outer.period if isinstance(outer, LocalSGD) else 1
 
     @property
     def warm_up(self) -> int:
         outer = self._between()
-        return outer.warm_up if isinstance(outer, LocalSteps) else 0
+        return outer.warm_up if isinstance(outer, LocalSGD) else 0
 
-    def own_gradients(self, state: NestedState) -> bool:
+    def own_gradients(self, state: HierarchicalState) -> bool:
         inner = self._within()
-        return isinstance(inner, LocalSteps) and inner.own_gradients(state.inner)
+        return isinstance(inner, LocalSGD) and inner.own_gradients(state.inner)
 
     def units(self, replica: Replica) -> tuple[Unit, ...]:
         """What this rank speaks for between groups."""
         seat = self.seat(replica)
         return self._between().units(_for_others(replica, seat)) if seat.column else ()
 
-    def learning(self, replica: Replica, state: NestedState) -> dict[str, Learning]:
+    def learning(self, replica: Replica, state: HierarchicalState) -> dict[str, Learning]:
         within = self._within().learning(part_of(replica, self.seat(replica).group), state.inner)
         return {f"{INSIDE}: {key}": found for key, found in within.items()} | super().learning(replica, state)
 
-    def remembered(self, state: NestedState) -> dict[str, State]:
+    def remembered(self, state: HierarchicalState) -> dict[str, State]:
         outer = self._between()
         states: dict[str, State] | None = (
-            state.outer.units if isinstance(outer, LocalSteps) and state.outer is not None else state.outer
+            state.outer.units if isinstance(outer, LocalSGD) and state.outer is not None else state.outer
         )
         return states or {}
 
-    def init(self, replica: Replica) -> NestedState:
+    def init(self, replica: Replica) -> HierarchicalState:
         seat = self.seat(replica)
         outer = self._between().init(_for_others(replica, seat)) if seat.column else None
-        return NestedState(0, self._within().init(part_of(replica, seat.group)), outer)
+        return HierarchicalState(0, self._within().init(part_of(replica, seat.group)), outer)
 
-    def before_update(self, replica: Replica, state: NestedState) -> Talk:
+    def before_update(self, replica: Replica, state: HierarchicalState) -> Rounds:
         seat, outer = self.seat(replica), self._between()
         mine = self._within().before_update(part_of(replica, seat.group), state.inner)
         inner = yield from within(seat.group, mine, INSIDE)
         state, lost = state._replace(inner=inner.state), list(inner.lost)
-        if not seat.shares or (isinstance(outer, LocalSteps) and state.step >= outer.after):
-            return Outcome(state, inner.lost)
+        if not seat.shares or (isinstance(outer, LocalSGD) and state.step >= outer.after):
+            return StepResult(state, inner.lost)
         if seat.column:
             said = yield from within(seat.column, outer.before_update(_for_others(replica, seat), state.outer))
             state, lost = state._replace(outer=said.state), [*lost, *said.lost]
         lost += yield from within(seat.group, _gradients_told(replica, seat), INSIDE)
-        return Outcome(state, tuple(lost))
+        return StepResult(state, tuple(lost))
 
-    def after_update(self, replica: Replica, state: NestedState) -> Talk:
+    def after_update(self, replica: Replica, state: HierarchicalState) -> Rounds:
         seat, outer = self.seat(replica), self._between()
         state = state._replace(step=state.step + 1)
         mine = self._within().after_update(part_of(replica, seat.group), state.inner)
@@ -128,11 +128,11 @@ class Nested(Independent):
         if seat.column:
             said = yield from within(seat.column, outer.after_update(_for_others(replica, seat), state.outer))
             state, lost = state._replace(outer=said.state), [*lost, *said.lost]
-        if seat.shares and isinstance(outer, LocalSteps) and outer.meets(state.step):
+        if seat.shares and isinstance(outer, LocalSGD) and outer.meets(state.step):
             lost += yield from within(seat.group, _parameters_told(replica, seat), INSIDE)
-            if isinstance(within_group := self._within(), LocalSteps):
+            if isinstance(within_group := self._within(), LocalSGD):
                 state = state._replace(inner=within_group.moved(part_of(replica, seat.group), state.inner))
-        return Outcome(state, tuple(lost))
+        return StepResult(state, tuple(lost))
 
     def seat(self, replica: Replica) -> Seat:
         groups = self.groups_of(replica.size, replica.hosts)
@@ -142,10 +142,10 @@ class Nested(Independent):
         column = tuple(sorted(ranks[place] for ranks in groups)) if place < len(shares) else ()
         return Seat(group, shares, column)
 
-    def _within(self) -> DataParallel | LocalSteps:
+    def _within(self) -> DataParallel | LocalSGD:
         return self.inner if isinstance(self.inner, Strategy) else DataParallel(self.inner)  # type: ignore[return-value]
 
-    def _between(self) -> DataParallel | LocalSteps:
+    def _between(self) -> DataParallel | LocalSGD:
         return self.outer if isinstance(self.outer, Strategy) else DataParallel(self.outer)  # type: ignore[return-value]
 
 
@@ -172,13 +172,13 @@ def _share(replica: Replica, names: Collection[str]) -> Replica:
     return replica._replace(parameters={name: p for name, p in replica.parameters.items() if name in names})
 
 
-def _parameters_told(replica: Replica, seat: Seat) -> Talk:
+def _parameters_told(replica: Replica, seat: Seat) -> Rounds:
     """The ranks of a group tell each other what they heard from other groups. Returns what was lost."""
     yield from told(replica.parameters, _sources(seat), len(seat.group))
     return _lost(replica.parameters, "parameters")
 
 
-def _gradients_told(replica: Replica, seat: Seat) -> Talk:
+def _gradients_told(replica: Replica, seat: Seat) -> Rounds:
     """As parameters; and which of them got a gradient in any group."""
     gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in replica.parameters.items()}
     used = {f"whether {n}": torch.full((1,), float(p.grad is not None)) for n, p in replica.parameters.items()}
@@ -196,5 +196,5 @@ def _sources(seat: Seat) -> dict[str, int]:
     return {name: source for source, names in enumerate(seat.shares) for name in names}
 
 
-def _lost(tensors: Mapping[str, Tensor], what: str) -> list[Lost]:
-    return [Lost((name,), (), what) for name, x in tensors.items() if not is_finite(x)]
+def _lost(tensors: Mapping[str, Tensor], what: str) -> list[NonFinite]:
+    return [NonFinite((name,), (), what) for name, x in tensors.items() if not is_finite(x)]

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ..core import Replica, State, Strategy, Talk
-from ..core.outcome import Learning, Lost
+from ..core import Replica, Rounds, State, Strategy
+from ..core.outcome import Learning, NonFinite
 from ..topologies import Groups
 from .layer_report import Layer
 from .units import Unit, layers_of, learning_of
@@ -16,7 +16,7 @@ from .units import Unit, layers_of, learning_of
 class Independent(Strategy):
     """Optimizers stay each rank's own; replicas differ, and what is said of their parameters keeps them together."""
 
-    needs_loss: ClassVar[bool] = False  # of each step, from `handle.loss(...)`
+    needs_loss: ClassVar[bool] = False  # of each step, from `handle.report_loss(...)`
 
     @abstractmethod
     def units(self, replica: Replica) -> tuple[Unit, ...]:
@@ -37,7 +37,7 @@ class Independent(Strategy):
         """Steps at the beginning in which it is something else."""
         return 0
 
-    def speaks(self, step: int) -> bool:
+    def will_communicate(self, step: int) -> bool:
         """Whether anything may be said around the update with this number, of which the first has 1."""
         return True
 
@@ -86,7 +86,7 @@ class Overlapping(Independent):
         """Whether what is on its way has to be there after so many updates."""
 
     @abstractmethod
-    def launch(self, replica: Replica, state: State) -> tuple[State, Talk]:
+    def launch(self, replica: Replica, state: State) -> tuple[State, Rounds]:
         """Begin a talk that goes on while replicas compute."""
 
     @abstractmethod
@@ -94,5 +94,5 @@ class Overlapping(Independent):
         """The form of what a talk in flight returns, as `states.restored` takes it; None where any value fits."""
 
     @abstractmethod
-    def land(self, replica: Replica, state: State, arrived: Any) -> tuple[State, tuple[Lost, ...]]:
+    def land(self, replica: Replica, state: State, arrived: Any) -> tuple[State, tuple[NonFinite, ...]]:
         """Make use of what came of that talk."""

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from ..codecs import Identity
-from ..core import Codec, Conversation, Message, Peers, Replica, Reply, Talk, together
-from ..core.outcome import Lost, Outcome
+from ..core import Codec, Conversation, Message, Peers, Replica, Reply, Rounds, lockstep
+from ..core.outcome import NonFinite, StepResult
 from ..core.precision import working
 from ..reducers.average import STRIDE
-from ..topologies import Grouping, Groups, Together, group_of, part_of, within, world
+from ..topologies import Grouping, Groups, OneGroup, all_ranks, group_of, part_of, within
 from .broadcasts import told
 from .independent import Independent
 from .units import Unit, check_fuse_below, spoken, units_of
@@ -19,7 +19,7 @@ from .units import Unit, check_fuse_below, spoken, units_of
 LARGEST = 1e300  # a loss that is not a number counts as this
 
 
-class LeaderState(NamedTuple):
+class LeaderSGDState(NamedTuple):
     step: int
     losses: Tensor  # the last ones, over and over in the same places
     seeds: dict[str, int]
@@ -28,17 +28,17 @@ class LeaderState(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Leader(Independent):
+class LeaderSGD(Independent):
     """Each replica takes steps of its own, and is pulled now and then towards the one with the lowest loss: LSGD.
 
     A leader is one of the replicas, as it is: only it speaks. With groups, each has a leader of its own too, which
-    pulls more often. Losses come from `handle.loss(loss)`.
+    pulls more often. Losses come from `handle.report_loss(loss)`.
     """
 
     codec: Codec = Identity()  # for what leaders say
     every: int = 16  # steps from one pull towards the leader of all to the next
     pull: float = 0.1  # of the way to it; more: replicas stay closer together, and explore less
-    groups: Grouping = Together()
+    groups: Grouping = OneGroup()
     local_every: int = 4  # the same within groups, if there are several
     local_pull: float = 0.1
     window: int = 8  # losses whose mean is compared; more: less chance, older news
@@ -47,18 +47,18 @@ class Leader(Independent):
 
     def __post_init__(self) -> None:
         if not isinstance(self.codec, Codec):
-            raise ValueError(f"Leader takes a codec, not {self.codec!r}")
+            raise ValueError(f"LeaderSGD takes a codec, not {self.codec!r}")
         for name in ("every", "local_every", "window"):
             if not (isinstance(getattr(self, name), int) and getattr(self, name) >= 1):
-                raise ValueError(f"Leader takes {name} of 1 or more, not {getattr(self, name)!r}")
+                raise ValueError(f"LeaderSGD takes {name} of 1 or more, not {getattr(self, name)!r}")
         for name in ("pull", "local_pull"):
             if not (isinstance(getattr(self, name), int | float) and 0 < getattr(self, name) <= 1):
-                raise ValueError(f"Leader takes a {name} above 0 and up to 1, not {getattr(self, name)!r}")
+                raise ValueError(f"LeaderSGD takes a {name} above 0 and up to 1, not {getattr(self, name)!r}")
         if not (isinstance(self.stale_pull, int | float) and 0 <= self.stale_pull <= 1):
-            raise ValueError(f"Leader takes a stale_pull from 0 to 1, not {self.stale_pull!r}")
+            raise ValueError(f"LeaderSGD takes a stale_pull from 0 to 1, not {self.stale_pull!r}")
         if not isinstance(self.groups, Grouping):
-            raise ValueError(f"Leader takes groups such as GroupsOf(4) or ByHost(), not {self.groups!r}")
-        check_fuse_below("Leader", self.fuse_below)
+            raise ValueError(f"LeaderSGD takes groups such as GroupsOf(4) or ByHost(), not {self.groups!r}")
+        check_fuse_below("LeaderSGD", self.fuse_below)
 
     needs_loss: ClassVar[bool] = True
 
@@ -73,20 +73,20 @@ class Leader(Independent):
     def period(self) -> int:
         return self.every
 
-    def speaks(self, step: int) -> bool:
+    def will_communicate(self, step: int) -> bool:
         return step % self.every == 0 or step % self.local_every == 0
 
     def units(self, replica: Replica) -> tuple[Unit, ...]:
         return units_of(replica, self.codec, self.fuse_below)
 
-    def init(self, replica: Replica) -> LeaderState:
+    def init(self, replica: Replica) -> LeaderSGDState:
         units = self.units(replica)
         here = {unit.key: unit.copied(replica.parameters) for unit in units} if self.stale_pull else {}
         seeds = {unit.key: unit.seed for unit in units}
         losses = torch.zeros(self.window, dtype=torch.float64)
-        return LeaderState(0, losses, seeds, here if self._group(replica) else {}, here)
+        return LeaderSGDState(0, losses, seeds, here if self._group(replica) else {}, here)
 
-    def after_update(self, replica: Replica, state: LeaderState) -> Talk:
+    def after_update(self, replica: Replica, state: LeaderSGDState) -> Rounds:
         yield from ()
         assert replica.loss is not None, "whoever runs it has seen to that"
         losses = state.losses.clone()
@@ -97,7 +97,7 @@ class Leader(Independent):
             _pull(units, replica, state.local, self.stale_pull / self.local_every)
             _pull(units, replica, state.whole, self.stale_pull / self.every)
         # Both leaders speak as they were when their losses were measured: before anyone is pulled.
-        led: list[tuple[Led, float]] = []
+        led: list[tuple[LeaderModel, float]] = []
         if group and state.step % self.local_every == 0:
             nearby = yield from within(group, self._led(part_of(replica, group), state))
             state = state._replace(seeds=nearby.seeds, local=nearby.tensors if self.stale_pull else {})
@@ -109,23 +109,23 @@ class Leader(Independent):
         lost = tuple(what for leader, _ in led for what in leader.lost)
         for leader, pull in () if lost else led:
             _pull(units, replica, leader.tensors, pull)
-        return Outcome(state, lost)
+        return StepResult(state, lost)
 
-    def loss_of(self, state: LeaderState) -> float:
+    def loss_of(self, state: LeaderSGDState) -> float:
         """The mean of the last losses, of as many as there are; whoever has lost its way leads nobody."""
         mean = float(state.losses[: min(state.step, self.window)].mean()) if state.step else inf
         return mean if isfinite(mean) else inf
 
-    def _led(self, replica: Replica, state: LeaderState) -> Talk:
+    def _led(self, replica: Replica, state: LeaderSGDState) -> Rounds:
         """Choose a leader, and hear it. Returns what it said."""
-        units, peers = self.units(replica), world(replica.size)
+        units, peers = self.units(replica), all_ranks(replica.size)
         leader = yield from elected(replica, self.loss_of(state), about=units[0].key)
         here = [unit.gathered(replica.parameters).clone() for unit in units]  # it goes on, and is pulled by another
         said = [_said(x, self.codec, leader, state.seeds[unit.key]) for unit, x in zip(units, here, strict=True)]
-        heard = yield from together(
+        heard = yield from lockstep(
             [(peers, spoken(unit, x, replica.parameters)) for unit, x in zip(units, said, strict=True)]
         )
-        return Led(
+        return LeaderModel(
             {unit.key: x.reduced.to(working(x.reduced.dtype)) for unit, x in zip(units, heard, strict=True)},
             {unit.key: x.state for unit, x in zip(units, heard, strict=True)},
             tuple(x.lost for x in heard if x.lost),
@@ -137,21 +137,21 @@ class Leader(Independent):
         return group_of(groups, replica.rank) if groups else ()
 
 
-class Led(NamedTuple):
+class LeaderModel(NamedTuple):
     """What a leader said, by unit."""
 
     tensors: dict[str, Tensor]
     seeds: dict[str, int]
-    lost: tuple[Lost, ...]
+    lost: tuple[NonFinite, ...]
 
 
-def elected(replica: Replica, loss: float, about: str = "") -> Talk:
+def elected(replica: Replica, loss: float, about: str = "") -> Rounds:
     """All hear all losses. Returns the rank with the lowest, of equal ones the first."""
     device = next(iter(replica.parameters.values())).device
     mine = torch.zeros(replica.size, dtype=torch.float64, device=device)
     mine[replica.rank] = min(loss, LARGEST)
     peers = Peers("losses", tuple((rank, 1.0) for rank in range(replica.size)))
-    (losses,) = yield from together([(peers, _losses(mine, about))])
+    (losses,) = yield from lockstep([(peers, _losses(mine, about))])
     return int(losses.argmin())
 
 
@@ -160,7 +160,7 @@ def _losses(mine: Tensor, about: str) -> Generator[Message, Reply[Tensor], Tenso
     return reply.reduced
 
 
-def leading(replica: Replica, buffers: Mapping[str, Tensor], loss: float) -> Talk:
+def leading(replica: Replica, buffers: Mapping[str, Tensor], loss: float) -> Rounds:
     """Hear the rank with the lowest loss say all that it has. Returns that, by name."""
     leader: int = yield from elected(replica, loss)
     here = {name: x.detach().clone() for name, x in {**replica.parameters, **buffers}.items()}

@@ -9,13 +9,13 @@ from ..core.described import Described
 class OuterSGD(Described):
     """What becomes of the way that replicas went since they last met, on average: by default, they go all of it."""
 
-    rate: float = 1.0  # of that way; below 1: steadier
+    lr: float = 1.0  # below 1: steadier
     momentum: float = 0.0  # of earlier ways that goes on
     nesterov: bool = False  # look ahead by the momentum
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.rate, int | float) and 0 < self.rate <= 10):
-            raise ValueError(f"OuterSGD takes a rate above 0 and up to 10, not {self.rate!r}")
+        if not (isinstance(self.lr, int | float) and 0 < self.lr <= 10):
+            raise ValueError(f"OuterSGD takes a learning rate above 0 and up to 10, not {self.lr!r}")
         if not (isinstance(self.momentum, int | float) and 0 <= self.momentum < 1):
             raise ValueError(f"OuterSGD takes a momentum from 0 to below 1, not {self.momentum!r}")
         if self.nesterov and not self.momentum:
@@ -24,8 +24,8 @@ class OuterSGD(Described):
     def step(self, anchor: Tensor, way: Tensor, velocity: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Where all go from an anchor, by the mean way (from replicas back to it), and the next velocity."""
         if not self.momentum:
-            return anchor - (way if self.rate == 1 else way * self.rate), None
+            return anchor - (way if self.lr == 1 else way * self.lr), None
         assert velocity is not None, "momentum has something to go on from"
         velocity = velocity * self.momentum + way
         direction = way + velocity * self.momentum if self.nesterov else velocity
-        return anchor - direction * self.rate, velocity
+        return anchor - direction * self.lr, velocity

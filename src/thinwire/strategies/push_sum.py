@@ -6,18 +6,18 @@ import torch
 from torch import Tensor
 
 from ..codecs import Identity
-from ..core import Codec, Message, Peers, Replica, Reply, State, Talk, together
-from ..core.lazy import dense
-from ..core.outcome import Lost, Outcome
+from ..core import Codec, Message, Peers, Replica, Reply, Rounds, State, lockstep
+from ..core.lazy import materialize
+from ..core.outcome import NonFinite, StepResult
 from ..core.precision import working
 from ..reducers import Average
 from ..topologies import Exponential, Graph, Topology
-from .decentralized import Neighbours, check_topology, graph_of
+from .decentralized import Decentralized, check_topology, graph_of
 from .independent import Overlapping
 from .units import Unit, check_fuse_below, spoken, units_of
 
 
-class PushState(NamedTuple):
+class PushSumState(NamedTuple):
     weight: float  # the parameters times this are this rank's share of what is summed; all weights are as many as ranks
     round: int  # of a graph that varies
     seeds: dict[str, State]
@@ -30,11 +30,11 @@ class Arrived(NamedTuple):
     weight: float
     units: dict[str, Tensor]
     seeds: dict[str, State]
-    lost: tuple[Lost, ...]
+    lost: tuple[NonFinite, ...]
 
 
 @dataclass(frozen=True, repr=False)
-class Push(Neighbours, Overlapping):
+class PushSum(Decentralized, Overlapping):
     """Each replica takes a step of its own, and gives a share of itself away along one-way edges: SGP.
 
     The shares that a rank holds need not add up to one; a weight that travels along tells what they add up to, and
@@ -49,11 +49,11 @@ class Push(Neighbours, Overlapping):
 
     def __post_init__(self) -> None:
         if not isinstance(self.codec, Codec):
-            raise ValueError(f"Push takes a codec, not {self.codec!r}")
-        check_topology("Push", self.topology)
+            raise ValueError(f"PushSum takes a codec, not {self.codec!r}")
+        check_topology("PushSum", self.topology)
         if not (isinstance(self.overlap, int) and self.overlap >= 0):
-            raise ValueError(f"Push takes an overlap of 0 steps or more, not {self.overlap!r}")
-        check_fuse_below("Push", self.fuse_below)
+            raise ValueError(f"PushSum takes an overlap of 0 steps or more, not {self.overlap!r}")
+        check_fuse_below("PushSum", self.fuse_below)
 
     @property
     def lossless(self) -> bool:
@@ -78,19 +78,19 @@ class Push(Neighbours, Overlapping):
     def units(self, replica: Replica) -> tuple[Unit, ...]:
         return units_of(replica, self.codec, self.fuse_below)
 
-    def init(self, replica: Replica) -> PushState:
+    def init(self, replica: Replica) -> PushSumState:
         self.graph(replica.size)
-        return PushState(1.0, 0, {unit.key: unit.seed for unit in self.units(replica)})
+        return PushSumState(1.0, 0, {unit.key: unit.seed for unit in self.units(replica)})
 
-    def before_update(self, replica: Replica, state: PushState) -> Talk:
+    def before_update(self, replica: Replica, state: PushSumState) -> Rounds:
         """An update is made to parameters times weight; where that is not 1, they are looked up after it."""
         yield from ()
         if state.weight == 1:
-            return Outcome(state)
+            return StepResult(state)
         start = {name: p.detach().clone() for name, p in replica.parameters.items()}
-        return Outcome(state._replace(start=start))
+        return StepResult(state._replace(start=start))
 
-    def after_update(self, replica: Replica, state: PushState) -> Talk:
+    def after_update(self, replica: Replica, state: PushSumState) -> Rounds:
         if state.start is not None:
             for name, p in replica.parameters.items():
                 # The optimizer has moved it by as much as the sum moves: by more than that, divided by its weight.
@@ -98,11 +98,11 @@ class Push(Neighbours, Overlapping):
                 p.detach().copy_(before + step / state.weight)
         state = state._replace(start=None)
         if self.overlap:
-            return Outcome(state)
+            return StepResult(state)
         state, talk = self.launch(replica, state)
-        return Outcome(*self.land(replica, state, (yield from talk)))
+        return StepResult(*self.land(replica, state, (yield from talk)))
 
-    def launch(self, replica: Replica, state: PushState) -> tuple[PushState, Talk]:
+    def launch(self, replica: Replica, state: PushSumState) -> tuple[PushSumState, Rounds]:
         """Give shares away; parameters stay, as they and their weight shrink alike. The talk may go on meanwhile."""
         graph, units = self.graph(replica.size), self.units(replica)
         peers, kept = graph.others(replica.rank, state.round), graph.weight(replica.rank, replica.rank, state.round)
@@ -110,10 +110,12 @@ class Push(Neighbours, Overlapping):
         talk = _pushed(units, peers, shares, state, 1 - kept, replica)
         return state._replace(weight=state.weight * kept, round=state.round + 1), talk
 
-    def in_flight(self, state: PushState) -> Arrived:
+    def in_flight(self, state: PushSumState) -> Arrived:
         return Arrived(0.0, dict.fromkeys(state.seeds), state.seeds, ())  # type: ignore[arg-type]  # any tensors
 
-    def land(self, replica: Replica, state: PushState, arrived: Arrived) -> tuple[PushState, tuple[Lost, ...]]:
+    def land(
+        self, replica: Replica, state: PushSumState, arrived: Arrived
+    ) -> tuple[PushSumState, tuple[NonFinite, ...]]:
         """Add what has arrived."""
         if arrived.lost:
             return state, arrived.lost
@@ -123,12 +125,12 @@ class Push(Neighbours, Overlapping):
             unit.write(total.div_(weight) if weight != 1 else total, replica.parameters)
         return state._replace(weight=weight, seeds=arrived.seeds), ()
 
-    def rejoin(self, replica: Replica) -> Talk:
+    def rejoin(self, replica: Replica) -> Rounds:
         """Parameters are right whatever was under way; each of those who are left weighs 1 again."""
         yield from ()
-        return Outcome(self.init(replica))
+        return StepResult(self.init(replica))
 
-    def weight_of(self, state: PushState) -> float:
+    def weight_of(self, state: PushSumState) -> float:
         return state.weight
 
 
@@ -139,11 +141,16 @@ def _share(unit: Unit, replica: Replica, weight: float) -> Tensor:
 
 
 def _pushed(
-    units: tuple[Unit, ...], peers: Peers, shares: dict[str, Tensor], state: PushState, given: float, replica: Replica
-) -> Talk:
+    units: tuple[Unit, ...],
+    peers: Peers,
+    shares: dict[str, Tensor],
+    state: PushSumState,
+    given: float,
+    replica: Replica,
+) -> Rounds:
     weight = torch.tensor([state.weight], dtype=torch.float64, device=next(iter(replica.parameters.values())).device)
     talks = [(peers, _said(unit, shares[unit.key], state.seeds[unit.key], given, replica)) for unit in units]
-    *outcomes, heard = yield from together([*talks, (peers, _weight_said(weight, units[0].key))])
+    *outcomes, heard = yield from lockstep([*talks, (peers, _weight_said(weight, units[0].key))])
     return Arrived(
         float(heard),
         {unit.key: added for unit, (added, _, _) in zip(units, outcomes, strict=True)},
@@ -159,10 +166,10 @@ def _weight_said(weight: Tensor, about: str) -> Generator[Message, Reply[Tensor]
 
 def _said(
     unit: Unit, x: Tensor, seed: State, given: float, replica: Replica
-) -> Generator[Message, Reply[Tensor], tuple[Tensor, State, Lost | None]]:
+) -> Generator[Message, Reply[Tensor], tuple[Tensor, State, NonFinite | None]]:
     assert isinstance(unit.reducer, Average), "a codec is all there is to it"
     heard = yield from spoken(unit, unit.reducer.reduce(x, seed), replica.parameters)
     added = heard.reduced.to(x.dtype)
     if unit.reducer.codec != Identity():
-        added = added + (x - dense(heard.sent)) * given
+        added = added + (x - materialize(heard.sent)) * given
     return added, heard.state, heard.lost

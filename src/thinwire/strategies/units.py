@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Replica, Reply, State
-from ..core.lazy import Lazy, copy_, dense, hollow, is_finite, norm, pieces
-from ..core.outcome import Learning, Lost
+from ..core.lazy import Lazy, copy_, hollow, is_finite, materialize, norm, pieces
+from ..core.outcome import Learning, NonFinite
 from ..core.precision import working
-from ..reducers import as_reducer, servers_apart
+from ..reducers import as_reducer, dedicated_servers
 from .layer_report import Layer
 
 FUSED, JOINED = "small ones", "joined ones"  # kinds of units of several parameters
@@ -33,7 +33,7 @@ class Unit(NamedTuple):
         """Of its layer; tensors that share a conversation are a kind of their own."""
         if len(self.names) == 1:
             return replica.kinds[self.names[0]]
-        return FUSED if self.reducer.joined(()) is None else JOINED
+        return FUSED if self.reducer.fuse(()) is None else JOINED
 
     def gathered(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """Its tensors as one: the tensor itself, if there is one only."""
@@ -53,7 +53,7 @@ class Unit(NamedTuple):
             copy_(x, part)
 
 
-class _Outlined(NamedTuple):
+class _Outline(NamedTuple):
     """What there is to know of a parameter to find the units."""
 
     name: str
@@ -68,7 +68,7 @@ class _Outlined(NamedTuple):
 def units_of(replica: Replica, reducer: Codec | Reducer, fuse_below: int) -> tuple[Unit, ...]:
     """What to talk about, in an order that depends on the model alone."""
     outlined = tuple(
-        _Outlined(
+        _Outline(
             name,
             replica.kinds[name],
             p.shape,
@@ -83,21 +83,21 @@ def units_of(replica: Replica, reducer: Codec | Reducer, fuse_below: int) -> tup
 
 
 @lru_cache(maxsize=64)  # strategies ask in every step
-def _units(outlined: tuple[_Outlined, ...], reducer: Reducer, fuse_below: int, size: int) -> tuple[Unit, ...]:
-    groups: dict[Any, list[_Outlined]] = defaultdict(list)
-    apart = servers_apart(reducer)
+def _units(outlined: tuple[_Outline, ...], reducer: Reducer, fuse_below: int, size: int) -> tuple[Unit, ...]:
+    groups: dict[Any, list[_Outline]] = defaultdict(list)
+    apart = dedicated_servers(reducer)
     trainers = tuple(rank for rank in range(size) if rank not in apart) or (0,)
     for p in outlined:
-        suited = reducer.suited(Parameter(p.name, p.kind, hollow(p.shape, p.dtype), trainers, p.end))
-        joint = suited.joined((p.shape.numel(),)) is not None
-        alone = not joint and (suited.shaped or p.shape.numel() >= fuse_below)
+        suited = reducer.specialize(Parameter(p.name, p.kind, hollow(p.shape, p.dtype), trainers, p.end))
+        joint = suited.fuse((p.shape.numel(),)) is not None
+        alone = not joint and (suited.needs_shape or p.shape.numel() >= fuse_below)
         groups[suited, p.dtype, p.device, p.name if alone else None, p.is_part].append(p)
     units = []
     # What all ranks of a replica have in full comes first, and by itself: what is said of it must not depend on what
     # each of them has a part of.
     for seed, ((suited, *_), grouped) in enumerate(sorted(groups.items(), key=lambda group: group[0][-1])):
         names, sizes = tuple(p.name for p in grouped), tuple(p.shape.numel() for p in grouped)
-        units.append(Unit(names, suited.joined(sizes) or suited, seed))
+        units.append(Unit(names, suited.fuse(sizes) or suited, seed))
     return tuple(units)
 
 
@@ -136,7 +136,7 @@ def layers_of(
 
 def _unsaid(unit: Unit, states: Mapping[str, State]) -> float | None:
     """The norm of what it has not said yet."""
-    left = unit.reducer.unsaid(states[unit.key]) if unit.key in states else None
+    left = unit.reducer.residual(states[unit.key]) if unit.key in states else None
     return None if left is None else norm(left)
 
 
@@ -146,7 +146,7 @@ def learning_of(units: Collection[Unit], states: Mapping[str, State]) -> dict[st
     return {key: learning for key, learning in found.items() if learning is not None}
 
 
-class Watched(NamedTuple):
+class Checked(NamedTuple):
     """What came of a conversation, and whether all that was said and heard in it was finite."""
 
     reply: Reply[Tensor | Lazy]
@@ -155,7 +155,7 @@ class Watched(NamedTuple):
     heard: bool
 
 
-def watched(conversation: Conversation, about: str) -> Generator[Message, Reply[Tensor], Watched]:
+def watched(conversation: Conversation, about: str) -> Generator[Message, Reply[Tensor], Checked]:
     """Hold a conversation, and look at what travels: it is often much smaller than the tensor it is about.
 
     If something is not finite, this rank says NaN throughout. Every codec passes that on, so whoever hears it knows.
@@ -167,33 +167,33 @@ def watched(conversation: Conversation, about: str) -> Generator[Message, Reply[
             message = conversation.send(reply)  # type: ignore[arg-type]  # None starts it
         except StopIteration as end:
             outcome, state = end.value
-            return Watched(outcome, state, said, heard)
+            return Checked(outcome, state, said, heard)
         if not is_finite(message.tensor):
             if heard:  # what comes of NaN that was heard is not this rank's own
                 said = False
-            message = message._replace(tensor=torch.full_like(dense(message.tensor), torch.nan))
+            message = message._replace(tensor=torch.full_like(materialize(message.tensor), torch.nan))
         reply = yield message._replace(about=about)
         heard = heard and is_finite(reply.reduced)
 
 
-class Heard(NamedTuple):
+class Received(NamedTuple):
     """What came of a conversation about a unit's parameters."""
 
     reduced: Tensor
     sent: Tensor | Lazy
     state: State
-    lost: Lost | None
+    lost: NonFinite | None
 
 
 def spoken(
     unit: Unit, conversation: Conversation, parameters: Mapping[str, Tensor]
-) -> Generator[Message, Reply[Tensor], Heard]:
+) -> Generator[Message, Reply[Tensor], Received]:
     """Hold a conversation about a unit's parameters; if these are not finite somewhere, it counts for nothing."""
     done = yield from watched(conversation, unit.key)
     lost = None
     if not (done.said and done.heard):
-        lost = Lost(unit.names, () if done.said else not_finite(unit.names, parameters), "parameters")
-    return Heard(dense(done.reply.reduced), done.reply.sent, done.state, lost)
+        lost = NonFinite(unit.names, () if done.said else not_finite(unit.names, parameters), "parameters")
+    return Received(materialize(done.reply.reduced), done.reply.sent, done.state, lost)
 
 
 def not_finite(names: Sequence[str], tensors: Mapping[str, Tensor]) -> tuple[str, ...]:

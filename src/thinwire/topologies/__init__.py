@@ -1,13 +1,13 @@
 """Who speaks with whom, as plain data: kinds of graphs, and the graphs that they make of so many ranks."""
 
+from .all_ranks import all_ranks
 from .custom import Edges, Weights, edges_left
 from .exponential import Exponential
 from .graph import Graph
-from .groups import ByHost, Grouping, Groups, GroupsOf, Together, group_of, part_of, within
+from .groups import ByHost, Grouping, Groups, GroupsOf, OneGroup, group_of, part_of, within
 from .random import ErdosRenyi, RandomRegular
 from .regular import Complete, Hypercube, Ring, Star, Torus
 from .topology import Topology
-from .world import world
 
 __all__ = [
     "ByHost",
@@ -20,16 +20,16 @@ __all__ = [
     "Groups",
     "GroupsOf",
     "Hypercube",
+    "OneGroup",
     "RandomRegular",
     "Ring",
     "Star",
-    "Together",
     "Topology",
     "Torus",
     "Weights",
+    "all_ranks",
     "edges_left",
     "group_of",
     "part_of",
     "within",
-    "world",
 ]

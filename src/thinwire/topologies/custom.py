@@ -14,7 +14,7 @@ from .topology import Topology
 class Edges(Topology):
     """The edges of your network: (0, 1) joins ranks 0 and 1. Weighed as Metropolis does.
 
-    If `directed`, (0, 1) is a way from 0 to 1 only, and each rank says as much to each as it keeps: for `Push`.
+    If `directed`, (0, 1) is a way from 0 to 1 only, and each rank says as much to each as it keeps: for `PushSum`.
     """
 
     edges: tuple[tuple[int, int], ...]

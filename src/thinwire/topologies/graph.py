@@ -107,7 +107,7 @@ class Graph:
     def others(self, rank: int, round_: int = 0) -> Peers:
         """The same without its own share."""
         peers = self.row(rank, round_)
-        return Peers(self.name, tuple((r, weight) for r, weight in peers.weights if r != rank), peers.listeners)
+        return Peers(self.name, tuple((r, weight) for r, weight in peers.weights if r != rank), peers.receivers)
 
     def edges_of(self, rank: int) -> tuple[Peers, ...]:
         """A rank's conversations: over each, the higher rank's minus the lower rank's."""
@@ -116,7 +116,7 @@ class Graph:
 
 
 def metropolis(size: int, edges: Iterable[tuple[int, int]]) -> Matrix:
-    """Weights that need to know the neighbours' numbers of neighbours only: 1 / (1 + the larger of the two)."""
+    """Weights that need to know the neighbors' numbers of neighbors only: 1 / (1 + the larger of the two)."""
     adjacent = np.zeros((size, size), bool)
     for i, j in edges:
         adjacent[i, j] = adjacent[j, i] = True

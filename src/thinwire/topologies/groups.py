@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from ..core import Envelope, Replica, Reply, Talk
+from ..core import Envelope, Replica, Reply, Rounds
 from ..core.described import Described
 
 Groups = tuple[tuple[int, ...], ...]  # of ranks, in order
@@ -21,7 +21,7 @@ class Grouping(Described, ABC):
 
 
 @dataclass(frozen=True, repr=False)
-class Together(Grouping):
+class OneGroup(Grouping):
     """All ranks in one group."""
 
     def of(self, size: int, hosts: tuple[str, ...] = ()) -> Groups:
@@ -65,7 +65,7 @@ def part_of(replica: Replica, ranks: tuple[int, ...]) -> Replica:
     return replica._replace(rank=ranks.index(replica.rank), size=len(ranks), hosts=hosts)
 
 
-def within(ranks: tuple[int, ...], talk: Talk, about: str | None = None) -> Talk:
+def within(ranks: tuple[int, ...], talk: Rounds, about: str | None = None) -> Rounds:
     """Hold a talk in a world of its own: some of the ranks, which it numbers from 0.
 
     If it is said what it is about, the meter counts all of it under that.

@@ -22,7 +22,7 @@ class Ring(Topology):
 
 @dataclass(frozen=True, repr=False)
 class Torus(Topology):
-    """A grid whose ends are joined, as square as it can be: four neighbours and itself, a fifth each.
+    """A grid whose ends are joined, as square as it can be: four neighbors and itself, a fifth each.
 
     Of a prime number of ranks it is a ring.
     """

@@ -2,36 +2,36 @@
 
 from .ddp_bucket_hook import BucketHook, ddp_of
 from .exchange import Post
-from .failure_agreement import Decision, Meeting, Note, PeerLostError, told_of
-from .in_process import Local, StoppedError, World, here
+from .failure_agreement import Decision, FailureAgreement, Note, PeerLostError, told_of
+from .in_process import InProcessCluster, InProcessTransport, StoppedError, here
 from .lookup import end_processes, transport_here, transport_in
 from .meshes import mesh_of
 from .meter import Meter
-from .process_group import Collectives, Unreachable
-from .random_state import Draws, seed_all, seed_of
+from .process_group import ProcessGroupTransport, Unreachable
+from .random_state import RandomState, seed_all, seed_of
 from .simulated import LockStepError, Simulated
 from .transport import Transport
 from .worker import Queue, Worker
 
 __all__ = [
     "BucketHook",
-    "Collectives",
     "Decision",
-    "Draws",
-    "Local",
+    "FailureAgreement",
+    "InProcessCluster",
+    "InProcessTransport",
     "LockStepError",
-    "Meeting",
     "Meter",
     "Note",
     "PeerLostError",
     "Post",
+    "ProcessGroupTransport",
     "Queue",
+    "RandomState",
     "Simulated",
     "StoppedError",
     "Transport",
     "Unreachable",
     "Worker",
-    "World",
     "ddp_of",
     "end_processes",
     "here",

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from ..core import Envelope, Message, Parts, Reply
-from ..core.lazy import Lazy, dense
+from ..core.lazy import Lazy, materialize
 from ..core.precision import working
 
 
-class Summed:
+class AllReduce:
     """The linear messages of a round whose signals have one type and one set of weights."""
 
     def __init__(self, weights: Sequence[float], messages: dict[int, tuple[Message, Parts]], rank: int) -> None:
@@ -29,10 +29,10 @@ class Summed:
         self.total = torch.empty_like(self.signal)
 
     @classmethod
-    def grouped(cls, envelopes: Iterable[tuple[int, Envelope]], rank: int, size: int) -> list["Summed"]:
+    def grouped(cls, envelopes: Iterable[tuple[int, Envelope]], rank: int, size: int) -> list["AllReduce"]:
         groups: dict[Any, dict[int, tuple[Message, Parts]]] = defaultdict(dict)
         for i, (peers, message) in envelopes:
-            parts = message.codec.encode((dense(message.tensor),), message.seed)
+            parts = message.codec.encode((materialize(message.tensor),), message.seed)
             assert all(part.is_meta for part in parts[1:]), "a linear codec has no side information but outlines"
             groups[tuple(weight for _, weight in peers.weights), parts[0].dtype][i] = (message, parts)
         # The widest numbers first, so that every group's shard is aligned in the buffer it travels in.
@@ -86,7 +86,7 @@ def weighted_sum(tensors: Iterable[Tensor | Lazy], weights: Sequence[float]) -> 
         if total is not None and isinstance(tensor, Lazy):
             tensor.add_to(total, None if equal else weight)
             continue
-        written = dense(tensor)
+        written = materialize(tensor)
         term = written if equal else written.to(working(written.dtype)) * weight
         if total is None:
             total = term.to(working(term.dtype), copy=equal and written is tensor)

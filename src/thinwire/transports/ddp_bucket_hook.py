@@ -11,7 +11,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from .process_group import Collectives
+from .process_group import ProcessGroupTransport
 from .transport import Transport
 
 ATTRIBUTE = "_thinwire_hook"
@@ -25,7 +25,7 @@ OWN_BUFFERS: dict[str, Any] = {
 
 def ddp_of(model: nn.Module, transport: Transport) -> DistributedDataParallel | None:
     """The model in torch's DDP, if the ranks are processes."""
-    if not isinstance(transport, Collectives) or transport.size == 1:
+    if not isinstance(transport, ProcessGroupTransport) or transport.size == 1:
         return None
     return DistributedDataParallel(model, process_group=transport.group, **OWN_BUFFERS)
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core import EACH, Envelope, PayloadError, Reply, Talk
+from ..core import EACH, Envelope, PayloadError, Reply, Rounds
 from ..wire import payload
-from .all_reduce import Summed
-from .encoded_message import Sealed
+from .all_reduce import AllReduce
+from .encoded_message import EncodedMessages
 from .meter import Meter
 
 SIZE_BYTES = 8  # of a length that is told before payloads whose length varies
@@ -27,11 +27,11 @@ class Post(NamedTuple):
     outgoing: dict[int, Tensor]
     incoming: dict[int, int]
     into: dict[int, Tensor]  # where to put what comes from a rank, for those that have a place already
-    about: "tuple[Said, ...]" = ()  # the messages of this round; a transport that sees all ranks can compare them
+    about: "tuple[SentMessage, ...]" = ()  # the messages of this round, for transports that compare them
     among: tuple[int, ...] = ()  # the ranks that take part in this round
 
 
-class Said(NamedTuple):
+class SentMessage(NamedTuple):
     """A message, and the other ranks that this one says it to and hears it from."""
 
     envelope: Envelope
@@ -44,7 +44,7 @@ Shared = dict[Any, Tensor]  # what all ranks compute alike in a round; a simulat
 Place = tuple[tuple[int, ...], int]  # the ranks that take part in a round, and how many rounds they had before it
 
 
-def rounds(talk: Talk, rank: int, size: int, meter: Meter, shared: defaultdict[Place, Shared]) -> Posts:
+def rounds(talk: Rounds, rank: int, size: int, meter: Meter, shared: defaultdict[Place, Shared]) -> Posts:
     """Hold a talk, round by round; returns its outcome."""
     replies: Any = None
     counts: Counter[tuple[int, ...]] = Counter()
@@ -74,14 +74,14 @@ class _Round:
             _check(envelope, rank, size)
         self.envelopes, self.among, self.rank, self.meter, self.shared = envelopes, among, rank, meter, shared
         self.others = [r for r in range(size) if r != rank]
-        self.sealed = [Sealed(i, e, rank, size) for i, e in enumerate(envelopes) if not _is_summed(e, size)]
+        self.sealed = [EncodedMessages(i, e, rank, size) for i, e in enumerate(envelopes) if not _is_summed(e, size)]
         linear = [(i, e) for i, e in enumerate(envelopes) if _is_summed(e, size)]
-        self.summed = Summed.grouped(linear, rank, size)
+        self.summed = AllReduce.grouped(linear, rank, size)
         by_index = {message.index: message for message in self.sealed}
         self.about = tuple(
-            Said(e, self._names(by_index[i].listeners), self._names(by_index[i].speakers))
+            SentMessage(e, self._names(by_index[i].receivers), self._names(by_index[i].speakers))
             if i in by_index
-            else Said(e, self._names(self.others), self._names(self.others))
+            else SentMessage(e, self._names(self.others), self._names(self.others))
             for i, e in enumerate(envelopes)
         )
 
@@ -198,7 +198,7 @@ def _among(envelopes: list[Envelope], rank: int, size: int) -> tuple[int, ...]:
 
 def _is_summed(envelope: Envelope, size: int) -> bool:
     peers, message = envelope
-    of_all = peers.listeners is None and len(peers.weights) == size
+    of_all = peers.receivers is None and len(peers.weights) == size
     return message.codec.linear and message.source is None and message.target is None and of_all
 
 
@@ -207,11 +207,11 @@ def _check(envelope: Envelope, rank: int, size: int) -> None:
     ranks = [rank for rank, _ in peers.weights]
     if not all(a < b for a, b in zip([-1, *ranks], [*ranks, size], strict=True)):
         raise ValueError(f"{peers!r} does not weigh some of the ranks 0 to {size - 1}, each once and in order")
-    if peers.listeners is not None and not {rank, *peers.listeners} <= set(range(size)):
+    if peers.receivers is not None and not {rank, *peers.receivers} <= set(range(size)):
         raise ValueError(f"{peers!r} is heard by ranks that are not here: there are {size}")
-    if peers.listeners is None and rank not in ranks:
+    if peers.receivers is None and rank not in ranks:
         raise ValueError(f"{peers!r} is not for rank {rank} to speak to")
-    some = peers.listeners is not None or len(ranks) < size
+    some = peers.receivers is not None or len(ranks) < size
     if some and (message.source is not None or message.target is not None):
         raise ValueError("a message to some of the ranks has neither a source nor a target: all of them speak")
     for what, named in (("source", message.source), ("target", message.target)):

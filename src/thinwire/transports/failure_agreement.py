@@ -1,7 +1,7 @@
 """When a rank has died or stalled, the others find out who is left, over the store that all ranks once met at.
 
 Each rank that notices something leaves a note: whom it cannot reach, and where it is in the order of talks. Then it
-hangs up, so that its own neighbours notice, and so on through the graph. A rank that leaves no note is lost.
+hangs up, so that its own neighbors notice, and so on through the graph. A rank that leaves no note is lost.
 """
 
 import json
@@ -47,12 +47,12 @@ class Decision:
     resume: int  # the number of the talk that the survivors hold next
 
 
-class Meeting:
+class FailureAgreement:
     """The notes of one failure. Ranks are those of the group that failed."""
 
-    def __init__(self, store: Store, topic: str, rank: int, size: int, patience: float) -> None:
+    def __init__(self, store: Store, topic: str, rank: int, size: int, timeout: float) -> None:
         self.store, self.topic, self.rank, self.size = store, topic, rank, size
-        self.patience = patience  # seconds within which a rank that is alive notices
+        self.timeout = timeout  # seconds within which a rank that is alive notices
         self.mine = Note()
 
     def leave(self, note: Note) -> None:
@@ -107,7 +107,7 @@ class Meeting:
 
     def wait(self, lost: Collection[int]) -> None:
         """Let the others read: with this process, the store may end."""
-        end = time.monotonic() + min(LEAVE, self.patience)
+        end = time.monotonic() + min(LEAVE, self.timeout)
         others = [r for r in range(self.size) if r not in {self.rank, *lost}]
         with suppress(RuntimeError):
             while time.monotonic() < end and not all(self.store.check([f"{self.topic}/read/{r}"]) for r in others):
@@ -119,14 +119,14 @@ class Meeting:
 
     def _watch(self) -> Iterator[tuple[float, dict[int, Note]]]:
         start = time.monotonic()
-        while (waited := time.monotonic() - start) < self.patience + GRACE[STALLED]:
+        while (waited := time.monotonic() - start) < self.timeout + GRACE[STALLED]:
             yield waited, self.notes()
             time.sleep(POLL)
 
 
-def told_of(lost: dict[int, str], names: tuple[int, ...], patience: float) -> str:
+def told_of(lost: dict[int, str], names: tuple[int, ...], timeout: float) -> str:
     """For people: who was lost, by the ranks that the world began with."""
-    how = {GONE: "is gone: its connection was closed", STALLED: f"has not answered for {patience:g} seconds"}
+    how = {GONE: "is gone: its connection was closed", STALLED: f"has not answered for {timeout:g} seconds"}
     said = (f"rank {names[rank]} {how.get(why, f'has stopped: {why}')}" for rank, why in sorted(lost.items()))
     return "; ".join(said) or "the connection to other ranks was lost"
 

@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ..core import Talk
+from ..core import Rounds
 from .exchange import Post
 from .failure_agreement import PeerLostError
 from .meter import Meter
-from .random_state import Draws
+from .random_state import RandomState
 from .simulated import LockStepError
 from .transport import Transport
-from .worker import AtOnce, Queue
+from .worker import ImmediateQueue, Queue
 
 INTERRUPTED = "the training was interrupted"
 Result = TypeVar("Result")
@@ -31,7 +31,7 @@ class StoppedError(PeerLostError):
     """What a rank waits for cannot come any more."""
 
 
-class World:
+class InProcessCluster:
     """All ranks of a training in one process.
 
     They take turns: a rank runs until it waits for others. So each has random numbers of its own, as it would have in a
@@ -48,7 +48,7 @@ class World:
         self.talked = [0.0] * size  # seconds of each rank's thread that it has spent on talks
         self._changed = threading.Condition()
         self._running: set[int] = set()
-        self._draws = [Draws.fresh() for _ in range(size)]
+        self._draws = [RandomState.fresh() for _ in range(size)]
         self._mains = [sys.modules["__main__"]] * size  # the script, if each rank runs one
         self._letters: defaultdict[tuple[Channel, int, int], deque[Tensor]] = defaultdict(deque)
         self._awaits: dict[int, tuple[Channel, list[int]]] = {}  # ranks that wait, and for whom
@@ -70,7 +70,7 @@ class World:
 
         def live(rank: int) -> None:
             self._begin(rank)
-            token = _here.set(Local(self, rank))
+            token = _here.set(InProcessTransport(self, rank))
             why = "it has come to its end"
             try:
                 # Backward is done by this thread: one that ranks share would wait for one of them, and none go on.
@@ -136,7 +136,7 @@ class World:
                 sys.modules["__main__"] = self._mains[rank]  # where pickle looks for what a script defines
 
     def _pause(self, rank: int) -> None:
-        now = Draws.now()
+        now = RandomState.now()
         with self._changed:
             if self.at_once > 1 and not torch.equal(now.torch, self._draws[rank].torch):
                 raise ValueError(
@@ -151,7 +151,7 @@ class World:
     def loosen(self, at_once: int) -> None:
         """Let so many ranks run at once, none of which draws any more. For one rank to say, while all others wait."""
         with self._changed:
-            self._draws = [Draws.now()] * self.size
+            self._draws = [RandomState.now()] * self.size
             self.at_once = at_once
             self._changed.notify_all()
 
@@ -201,10 +201,12 @@ class World:
             self._changed.notify_all()
 
 
-class Local(Transport):
+class InProcessTransport(Transport):
     """A rank's way to others in the same process."""
 
-    def __init__(self, world: World, me: int, ranks: tuple[int, ...] | None = None, opened: Counter[Any] | None = None):
+    def __init__(
+        self, world: InProcessCluster, me: int, ranks: tuple[int, ...] | None = None, opened: Counter[Any] | None = None
+    ):
         self.world, self._me = world, me
         self._ranks = tuple(range(world.size)) if ranks is None else ranks
         self._opened: Counter[Any] = Counter() if opened is None else opened  # channels that this rank has had
@@ -215,7 +217,7 @@ class Local(Transport):
         self.device, self.meter = torch.device("cpu"), Meter()
 
     @property
-    def patience(self) -> float:
+    def timeout(self) -> float:
         return inf  # who has stopped is known at once
 
     @property
@@ -238,23 +240,23 @@ class Local(Transport):
         found = {self._ranks.index(r): buffer for r, buffer in heard.items()}
         return {r: post.into[r].copy_(buffer) if r in post.into else buffer for r, buffer in found.items()}
 
-    def run(self, talk: Talk, meter: Meter | None = None) -> Any:
+    def run(self, talk: Rounds, meter: Meter | None = None) -> Any:
         start = time.thread_time()
         try:
             return super().run(talk, meter)
         finally:
             self.world.talked[self._me] += time.thread_time() - start
 
-    def another(self, device: torch.device | None = None, patience: float | None = None) -> "Local":
-        made = Local(self.world, self._me, self._ranks, self._opened)
+    def another(self, device: torch.device | None = None, timeout: float | None = None) -> "InProcessTransport":
+        made = InProcessTransport(self.world, self._me, self._ranks, self._opened)
         made.device = device or self.device
         return made
 
-    def among(self, ranks: tuple[int, ...]) -> "Local":
-        return Local(self.world, self._me, tuple(self._ranks[r] for r in ranks), self._opened)
+    def among(self, ranks: tuple[int, ...]) -> "InProcessTransport":
+        return InProcessTransport(self.world, self._me, tuple(self._ranks[r] for r in ranks), self._opened)
 
     def queue(self) -> Queue:
-        return AtOnce()
+        return ImmediateQueue()
 
     def note(self, doing: str) -> None:
         super().note(doing)
@@ -267,18 +269,18 @@ class Local(Transport):
         pass
 
 
-_here: ContextVar[Local | None] = ContextVar("thinwire_rank", default=None)
+_here: ContextVar[InProcessTransport | None] = ContextVar("thinwire_rank", default=None)
 
 
-def here() -> Local | None:
-    """The way to the others of the rank that this thread is, if it is one of a `World`."""
+def here() -> InProcessTransport | None:
+    """The way to the others of the rank that this thread is, if it is one of a `InProcessCluster`."""
     return _here.get()
 
 
 @contextmanager
 def _kept() -> Iterator[None]:
     """What the process has for all, as it was before."""
-    draws, main = Draws.now(), sys.modules["__main__"]
+    draws, main = RandomState.now(), sys.modules["__main__"]
     try:
         yield
     finally:

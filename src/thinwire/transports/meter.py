@@ -25,7 +25,7 @@ class Meter:
     relearned: int = 0  # times that a learned code was too far off, and learned anew
     code_error: float = 0.0  # of what a learned code stands for, of its norm, when it was last looked at
     consensus: float = 0.0  # how far replicas were from their mean when it was last asked for, of that mean's size
-    said: dict[str, int] = field(default_factory=dict)  # the payload's bytes, by what messages were about
+    payload_by_unit: dict[str, int] = field(default_factory=dict)  # the payload's bytes, by what messages were about
     sent: dict[int, int] = field(default_factory=dict)  # bytes that went to each rank
     received: dict[int, int] = field(default_factory=dict)  # bytes that came from each rank
     names: tuple[int, ...] = ()  # of the ranks, if they were others when all were here
@@ -36,27 +36,27 @@ class Meter:
         return self.dense_bytes / self.payload_bytes if self.payload_bytes else 1.0
 
     def as_dict(self, prefix: str = "thinwire/") -> dict[str, float]:
-        """Flat numbers, as loggers take them: all but what is itemised."""
+        """Flat numbers, as loggers take them: all but what is itemized."""
         return {prefix + name: getattr(self, name) for name in (*_numbers(), "ratio")}
 
-    def itemised(self) -> dict[str, dict[Any, int]]:
+    def itemized(self) -> dict[str, dict[Any, int]]:
         """What is counted by layer, or by rank."""
         return {name: dict(getattr(self, name)) for name in ITEMISED}
 
-    def load(self, numbers: Mapping[str, float], itemised: Mapping[str, Mapping[Any, int]]) -> None:
-        """Go on counting from what `as_dict(prefix="")` and `itemised` gave."""
+    def load(self, numbers: Mapping[str, float], itemized: Mapping[str, Mapping[Any, int]]) -> None:
+        """Go on counting from what `as_dict(prefix="")` and `itemized` gave."""
         missing = set(_numbers()) - numbers.keys()
         if missing:
             raise ValueError(f"the meter's {', '.join(sorted(missing))} cannot be gone on from")
         for name in _numbers():
             setattr(self, name, numbers[name])
         for name in ITEMISED:
-            setattr(self, name, dict(itemised.get(name, {})))
+            setattr(self, name, dict(itemized.get(name, {})))
 
     def count_said(self, about: str, nbytes: int) -> None:
         """Note a message that this rank has encoded."""
         self.payload_bytes += nbytes
-        self.said[about] = self.said.get(about, 0) + nbytes
+        self.payload_by_unit[about] = self.payload_by_unit.get(about, 0) + nbytes
 
     def count_carried(self, sent: Mapping[int, int], received: Mapping[int, int]) -> None:
         """Note an exchange: how many bytes went to which rank, and came from which."""

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .exchange import Post
-from .failure_agreement import GONE, STALLED, Decision, Meeting, Note, PeerLostError
+from .failure_agreement import GONE, STALLED, Decision, FailureAgreement, Note, PeerLostError
 from .meter import Meter
 from .transport import Transport
 from .worker import Queue, Worker
@@ -30,7 +30,7 @@ class Unreachable(RuntimeError):
         self.blamed = {rank: STALLED if TIMED_OUT in text else GONE for rank, text in first.items()}
 
 
-class Collectives(Transport):
+class ProcessGroupTransport(Transport):
     """Holds talks with the ranks of a torch.distributed group.
 
     It speaks on a group of its own, so that its messages never mix with the user's collectives; all ranks of the given
@@ -41,7 +41,7 @@ class Collectives(Transport):
         self,
         group: dist.ProcessGroup | None = None,
         device: torch.device | None = None,
-        patience: float | None = None,
+        timeout: float | None = None,
         ranks: tuple[int, ...] | None = None,  # of the group's, if not all
         backend: str | None = None,  # if not the group's
     ) -> None:
@@ -50,10 +50,10 @@ class Collectives(Transport):
                 "thinwire needs torch.distributed: launch the script with torchrun and call "
                 "torch.distributed.init_process_group() first"
             )
-        self._kind = _kind(group, patience, ranks)
+        self._kind = _kind(group, timeout, ranks)
         if backend is not None:
             self._kind = self._kind[0], backend, self._kind[2]
-        if patience is not None:
+        if timeout is not None:
             dist.barrier(group)  # ranks may begin further apart than the time in which they will have to answer
         self.device = device or torch.device("cpu")  # where messages are sent from and received to
         self._join()
@@ -73,7 +73,7 @@ class Collectives(Transport):
         self.gather(b"")  # whoever is connected first, and ends at once, would hang up on those who still connect
 
     @property
-    def patience(self) -> float:
+    def timeout(self) -> float:
         """How many seconds a rank may take to answer."""
         waits = self._kind[2]
         return (waits or dist.default_pg_timeout).total_seconds()
@@ -122,11 +122,13 @@ class Collectives(Transport):
         for tensor in tensors:
             dist.broadcast(tensor.detach(), group=self.group, group_src=source)
 
-    def another(self, device: torch.device | None = None, patience: float | None = None) -> "Collectives":
-        return Collectives(self.group, device or self.device, patience, backend=_backend_for(device or self.device))
+    def another(self, device: torch.device | None = None, timeout: float | None = None) -> "ProcessGroupTransport":
+        return ProcessGroupTransport(
+            self.group, device or self.device, timeout, backend=_backend_for(device or self.device)
+        )
 
-    def among(self, ranks: tuple[int, ...]) -> "Collectives":
-        return Collectives(self.group, self.device, ranks=ranks, backend=_backend_for(self.device))
+    def among(self, ranks: tuple[int, ...]) -> "ProcessGroupTransport":
+        return ProcessGroupTransport(self.group, self.device, ranks=ranks, backend=_backend_for(self.device))
 
     def queue(self) -> Queue:
         return Worker()
@@ -137,13 +139,13 @@ class Collectives(Transport):
             meeting.done()  # others may leave as well, and wait for this one to read what they left
             meeting.wait([])
 
-    def hang_up(self, note: Note) -> Meeting:
+    def hang_up(self, note: Note) -> FailureAgreement:
         """Leave a note, and close all connections, so that whoever waits for this rank goes and reads it."""
         if not note.left:
             note = replace(note, blamed=self._closed_connections() | note.blamed)
         (ranks, backend, _), store = self._kind, dist.distributed_c10d._get_default_store()
         topic = f"thinwire/{backend}/{'-'.join(map(str, ranks))}/{getattr(self.group, 'group_name', '')}"
-        meeting = Meeting(store, topic, self.rank, self.size, self.patience)
+        meeting = FailureAgreement(store, topic, self.rank, self.size, self.timeout)
         meeting.leave(note)
         dist.destroy_process_group(self.group)
         self._closed = True
@@ -202,8 +204,8 @@ Kind = tuple[tuple[int, ...], str, timedelta | None]  # ranks, backend, how long
 _idle: dict[Kind, list[GroupRef]] = {}
 
 
-def _kind(group: dist.ProcessGroup | None, patience: float | None, ranks: tuple[int, ...] | None) -> Kind:
-    waits = _timeout(group) if patience is None else timedelta(seconds=patience)
+def _kind(group: dist.ProcessGroup | None, timeout: float | None, ranks: tuple[int, ...] | None) -> Kind:
+    waits = _timeout(group) if timeout is None else timedelta(seconds=timeout)
     there = dist.get_process_group_ranks(group)
     return tuple(there if ranks is None else [there[r] for r in ranks]), dist.get_backend(group), waits
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 
-class Draws(NamedTuple):
+class RandomState(NamedTuple):
     """Where the process's generators of random numbers are."""
 
     torch: Tensor
@@ -19,12 +19,12 @@ class Draws(NamedTuple):
     cuda: list[Tensor]  # of each GPU, if there are any in use
 
     @classmethod
-    def fresh(cls) -> "Draws":
+    def fresh(cls) -> "RandomState":
         """As in a process that has just begun; Python's and numpy's begin anywhere there."""
         return cls(torch.Generator().get_state(), numpy.random.get_state(), random.getstate(), [])
 
     @classmethod
-    def now(cls) -> "Draws":
+    def now(cls) -> "RandomState":
         used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         cuda = torch.cuda.get_rng_state_all() if used else []
         return cls(torch.get_rng_state(), numpy.random.get_state(), random.getstate(), cuda)
@@ -42,7 +42,7 @@ class Draws(NamedTuple):
         return {"torch": self.torch, "numpy": [name, keys.tolist(), *rest], "python": self.python, "cuda": self.cuda}
 
     @classmethod
-    def read(cls, plain: Mapping[str, Any]) -> "Draws":
+    def read(cls, plain: Mapping[str, Any]) -> "RandomState":
         name, keys, *rest = plain["numpy"]
         return cls(plain["torch"], (name, keys, *rest), plain["python"], plain["cuda"])
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core import Codec, Peers, Talk
-from .exchange import Place, Post, Said, Shared, rounds
+from ..core import Codec, Peers, Rounds
+from .exchange import Place, Post, SentMessage, Shared, rounds
 from .meter import Meter
 
 
@@ -27,13 +27,13 @@ class Simulated:
         self.size = ranks
         self.meters = [Meter() for _ in range(ranks)]
 
-    def run(self, talks: Sequence[Talk]) -> list[Any]:
+    def run(self, talks: Sequence[Rounds]) -> list[Any]:
         """Hold all talks to their end; returns their outcomes, by rank."""
         if len(talks) != self.size:
             raise ValueError(f"{len(talks)} talks were given for {self.size} ranks")
         shared: defaultdict[Place, Shared] = defaultdict(dict)
         ranks = [rounds(talk, r, self.size, self.meters[r], shared) for r, talk in enumerate(talks)]
-        office, outcomes = _PostOffice(), {}
+        office, outcomes = _Mailboxes(), {}
         heard: dict[int, dict[int, Tensor] | None] = dict.fromkeys(range(self.size))
         while heard:
             for rank, delivered in heard.items():
@@ -46,23 +46,23 @@ class Simulated:
         return [outcomes[rank] for rank in range(self.size)]
 
 
-class _Letter(NamedTuple):
+class _Delivered(NamedTuple):
     buffer: Tensor
-    about: "tuple[_About, ...]"  # what of it is for some ranks only
+    about: "tuple[_Header, ...]"  # what of it is for some ranks only
     post: Post
 
 
-class _PostOffice:
+class _Mailboxes:
     """Has what ranks sent, in order, until whom it is for asks for it; and sees to it that both mean the same."""
 
     def __init__(self) -> None:
-        self.waiting: dict[int, tuple[Post, list[tuple[Said, _About]]]] = {}
-        self.letters: defaultdict[tuple[int, int], deque[_Letter]] = defaultdict(deque)  # by sender and listener
-        self.said: dict[tuple[tuple[int, ...], int], tuple[int, tuple[_About, ...]]] = {}  # where, who first, what
+        self.waiting: dict[int, tuple[Post, list[tuple[SentMessage, _Header]]]] = {}
+        self.letters: defaultdict[tuple[int, int], deque[_Delivered]] = defaultdict(deque)  # by sender and listener
+        self.said: dict[tuple[tuple[int, ...], int], tuple[int, tuple[_Header, ...]]] = {}  # where, who first, what
         self.counts: Counter[tuple[int, tuple[int, ...]]] = Counter()
 
     def take(self, rank: int, post: Post) -> None:
-        about = [(said, _About.of(said)) for said in post.about]
+        about = [(said, _Header.of(said)) for said in post.about]
         to_all = [_is_of_all(said, post) for said, _ in about]
         self._compare_with_first(rank, post, tuple(a for (_, a), whole in zip(about, to_all, strict=True) if whole))
         to_some = [told for told, whole in zip(about, to_all, strict=True) if not whole]
@@ -70,7 +70,7 @@ class _PostOffice:
         copies = {id(said): said.clone() for said in post.outgoing.values()}
         for listener, buffer in post.outgoing.items():
             told = tuple(a for said, a in to_some if listener in said.tells)
-            self.letters[rank, listener].append(_Letter(copies[id(buffer)], told, post))
+            self.letters[rank, listener].append(_Delivered(copies[id(buffer)], told, post))
         self.waiting[rank] = post, to_some
 
     def deliver(self) -> dict[int, dict[int, Tensor]]:
@@ -78,7 +78,7 @@ class _PostOffice:
         ready = [rank for rank, (post, _) in self.waiting.items() if all(self.letters[r, rank] for r in post.incoming)]
         return {rank: self._delivered(rank, *self.waiting.pop(rank)) for rank in ready}
 
-    def _delivered(self, rank: int, post: Post, about: "list[tuple[Said, _About]]") -> dict[int, Tensor]:
+    def _delivered(self, rank: int, post: Post, about: "list[tuple[SentMessage, _Header]]") -> dict[int, Tensor]:
         heard = {}
         for other, nbytes in post.incoming.items():
             letter = self.letters[other, rank].popleft()
@@ -91,7 +91,7 @@ class _PostOffice:
             heard[other] = letter.buffer
         return heard
 
-    def _compare_with_first(self, rank: int, post: Post, alike: "tuple[_About, ...]") -> None:
+    def _compare_with_first(self, rank: int, post: Post, alike: "tuple[_Header, ...]") -> None:
         """What all ranks say alike is compared at once, even where none of it travels from one to the other."""
         where = (post.among, self.counts[rank, post.among])
         self.counts[rank, post.among] += 1
@@ -110,17 +110,17 @@ class _PostOffice:
             raise LockStepError(f"rank {rank} waits for rank {missing}, which waits for others")
 
 
-def _is_of_all(said: Said, post: Post) -> bool:
+def _is_of_all(said: SentMessage, post: Post) -> bool:
     peers = said.envelope.peers
-    return peers.listeners is None and len(peers.weights) == len(post.among)
+    return peers.receivers is None and len(peers.weights) == len(post.among)
 
 
 def _silent(rank: int, other: int, post: Post) -> str:
-    said = next((str(_About.of(said)) for said in post.about), "nothing")
+    said = next((str(_Header.of(said)) for said in post.about), "nothing")
     return f"rank {rank} has nothing more to say, while rank {other} says {said}"
 
 
-class _About(NamedTuple):
+class _Header(NamedTuple):
     """What the ranks have to agree on of a message."""
 
     codec: str
@@ -133,9 +133,9 @@ class _About(NamedTuple):
     peers: Peers | None  # None if each rank has its own
 
     @classmethod
-    def of(cls, said: Said) -> "_About":
+    def of(cls, said: SentMessage) -> "_Header":
         peers, m = said.envelope
-        shared = peers if peers.listeners is None else None
+        shared = peers if peers.receivers is None else None
         return cls(
             _notation(m.codec), tuple(m.tensor.shape), m.tensor.dtype, m.seed, m.source, m.target, peers.topic, shared
         )
@@ -153,7 +153,7 @@ def _notation(codec: Codec) -> str:
     return repr(codec)
 
 
-def _compare(told: Sequence[_About], expected: Sequence[_About], problem: str) -> None:
+def _compare(told: Sequence[_Header], expected: Sequence[_Header], problem: str) -> None:
     if told != expected:
         here, there = next((a, b) for a, b in zip_longest(told, expected) if a != b)
         raise LockStepError(problem.format(here or "nothing", there or "nothing"))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core import Talk
+from ..core import Rounds
 from .exchange import Post, rounds
 from .meter import Meter
 from .worker import Queue
@@ -27,7 +27,7 @@ class Transport(ABC):
 
     @property
     @abstractmethod
-    def patience(self) -> float:
+    def timeout(self) -> float:
         """How many seconds a rank may take to answer."""
 
     @property
@@ -40,7 +40,7 @@ class Transport(ABC):
         """Send what goes out and wait for what comes in, to and from all ranks at once."""
 
     @abstractmethod
-    def another(self, device: torch.device | None = None, patience: float | None = None) -> "Transport":
+    def another(self, device: torch.device | None = None, timeout: float | None = None) -> "Transport":
         """One between the same ranks, with a channel of its own."""
 
     @abstractmethod
@@ -63,7 +63,7 @@ class Transport(ABC):
     def close(self) -> None:
         """Nothing more is said here."""
 
-    def run(self, talk: Talk, meter: Meter | None = None) -> Any:
+    def run(self, talk: Rounds, meter: Meter | None = None) -> Any:
         """Hold a talk to its end; returns its outcome."""
         meter = meter or self.meter
         steps = rounds(talk, self.rank, self.size, meter, defaultdict(dict))

@@ -33,7 +33,7 @@ class Queue(ABC):
         """Finish what is queued, then end."""
 
 
-class AtOnce(Queue):
+class ImmediateQueue(Queue):
     """Does each job as it comes, for ranks that take turns: while one computes, no other one would answer."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..core import Codec, Parts, PayloadError
-from ..core.lazy import Lazy, dense, hollow
+from ..core.lazy import Lazy, hollow, materialize
 from ..kernels.bits import bytes_of
 from .varints import Reader, written
 
@@ -77,7 +77,7 @@ def encode(x: Tensor | Lazy, codec: Codec, seed: int) -> Tensor:
 
 def decode(buffer: Tensor, codec: Codec, seed: int, like: Tensor) -> Tensor:
     """The tensor that a sealed buffer says, in the shape and type of `like`."""
-    return dense(decode_lazy(buffer, codec, seed, like))
+    return materialize(decode_lazy(buffer, codec, seed, like))
 
 
 def decode_lazy(buffer: Tensor, codec: Codec, seed: int, like: Tensor) -> Tensor | Lazy:

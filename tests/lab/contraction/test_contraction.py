@@ -15,7 +15,7 @@ from thinwire.lab.contraction.contraction_page import page, plot
 from thinwire.lab.contraction.sources import LAWS
 from thinwire.wire import payload
 
-METHODS = ("TopK(0.1)", "Dither(7)", "Feedback(Dither(7))", "Sign()", "int8", "PowerSGD(1)", "EF21(Quantize(4))")
+METHODS = ("TopK(0.1)", "Dither(7)", "ErrorFeedback(Dither(7))", "Sign()", "int8", "PowerSGD(1)", "EF21(Quantize(4))")
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_no_error_is_above_its_bound(study: contraction.Study) -> None:
 
 def test_twins_differ_as_they_should(study: contraction.Study) -> None:
     told = by_method(study)
-    unbiased, shrunk = told["Dither(7)"], told["Feedback(Dither(7))"]
+    unbiased, shrunk = told["Dither(7)"], told["ErrorFeedback(Dither(7))"]
     assert unbiased.unbiased
     assert not shrunk.unbiased
     assert unbiased.overall.error > 1 > shrunk.overall.error
@@ -69,7 +69,9 @@ def test_twins_differ_as_they_should(study: contraction.Study) -> None:
     assert told["int8"].overall.error < 1e-3
 
 
-@pytest.mark.parametrize(("method", "draws"), [("Sign()", 1), ("AdaptiveRandom()", 7), ("Feedback(PowerSGD(1))", 7)])
+@pytest.mark.parametrize(
+    ("method", "draws"), [("Sign()", 1), ("AdaptiveRandom()", 7), ("ErrorFeedback(PowerSGD(1))", 7)]
+)
 def test_only_what_draws_is_drawn_again(method: str, draws: int, monkeypatch: pytest.MonkeyPatch) -> None:
     said = []
     real = contraction.measure._said

@@ -8,7 +8,7 @@ import torch
 
 from tests.lab.report.parsed import Page
 from thinwire.cli import main
-from thinwire.distributions import Law
+from thinwire.distributions import GeneralizedNormal
 from thinwire.lab import fit
 from thinwire.lab.fit.code_lengths import CODES, ENTROPY, HUFFMAN, RANS, ZSTD, entropy
 from thinwire.lab.fit.fit_findings import findings, less
@@ -26,7 +26,7 @@ def drawn(shape, size, seed, scale=1e-3):
     """A gradient whose entries follow a law."""
     generator = torch.Generator().manual_seed(seed)
     shares = torch.rand(size, generator=generator, dtype=torch.float64)
-    return Law(shape, scale).quantile(shares).float()
+    return GeneralizedNormal(shape, scale).quantile(shares).float()
 
 
 def saved(folder, *steps, kind="dense"):
@@ -152,9 +152,9 @@ def test_entropy_is_that_of_the_symbols():
 
 @pytest.mark.parametrize(("name", "count"), [("int4", 7), ("int4", 512), ("fp4-121", 333), ("int8", 9)])
 def test_there_is_a_symbol_for_every_entry(name, count):
-    quantised = fit.form(name).quantise(drawn(1.0, (count,), 0))
-    assert quantised.symbols.numel() == count
-    assert len(quantised.symbols.unique()) > 4
+    quantized = fit.form(name).quantize(drawn(1.0, (count,), 0))
+    assert quantized.symbols.numel() == count
+    assert len(quantized.symbols.unique()) > 4
 
 
 def test_all_layers_together_are_weighted_by_their_entries(study):

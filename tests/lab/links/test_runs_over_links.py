@@ -23,7 +23,7 @@ def test_what_the_interface_counts_is_what_the_method_put_on_the_link_and_header
         least, most = run.bytes["link"], run.bytes["link"] * 1514 / 1448 * 1.03 + messages * 300 + 10_000
         assert least < run.bytes["wire"] < most
         assert run.link == "100mbit"
-        assert not run.modelled
+        assert not run.modeled
     # A thin link is really thin: no step is faster than its bytes take.
     dense = runs[0]
     assert dense.seconds["total"] > dense.bytes["link"] * 8 / 100e6

@@ -61,7 +61,7 @@ def test_real_links_need_a_quiet_machine(tmp_path):
             links = ["10mbit"]
             transport = "processes"
             [[plans]]
-            name = "modelled"
+            name = "modeled"
             methods = ["dense"]
             links = ["10mbit"]
             [[plans]]
@@ -73,7 +73,7 @@ def test_real_links_need_a_quiet_machine(tmp_path):
     )
     assert {item.entry.name: item.needs_quiet for item in found.items()} == {
         "real": True,
-        "modelled": False,
+        "modeled": False,
         "asked": True,
     }
 

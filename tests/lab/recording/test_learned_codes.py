@@ -10,7 +10,7 @@ from thinwire.lab.report.charts.style import looks
 
 PARAMETERS = {"a": torch.zeros(10), "b": torch.zeros(5), "c": torch.zeros(7)}
 CODE = "LGC(8, rate=3e-3, check_every=3, bound=0.999)"
-DEEP = f"After(2, Momentum(by=Led(0.2, values={CODE}, order='value', ends=True), outside=0.0))"
+DEEP = f"WarmUp(2, DGC(by=LeaderTopK(0.2, values={CODE}, order='value', ends=True), outside=0.0))"
 
 
 def test_bytes_are_those_of_the_steps_in_which_codes_are_said():

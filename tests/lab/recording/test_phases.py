@@ -1,9 +1,9 @@
-from thinwire import Thin
+from thinwire import LowRankLayer
 from thinwire.lab.recording.phases import Phases, grouped
 
 
 def layers(*ranks):
-    return {"a": Thin("conv", 64, 288, ranks[0]), "b": Thin("dense", 10, 8, ranks[1])}
+    return {"a": LowRankLayer("conv", 64, 288, ranks[0]), "b": LowRankLayer("dense", 10, 8, ranks[1])}
 
 
 def test_changes_are_noted_and_nothing_else():

@@ -67,15 +67,15 @@ def test_a_long_history_is_told_in_stretches_that_lose_no_step():
 
 
 def test_modelled_time_is_the_links_own_beside_what_was_measured():
-    run = recorded(10, link_bytes=125_000, link="2mbit/1mbit", modelled=True, transport="simulated")
-    assert run.modelled
+    run = recorded(10, link_bytes=125_000, link="2mbit/1mbit", modeled=True, transport="simulated")
+    assert run.modeled
     assert run.seconds["exchange"] == pytest.approx(10.0)  # a second a step by the slower direction
     assert run.seconds["total"] == pytest.approx(5.0 + 10.0)
     assert run.history[0]["seconds"] == pytest.approx(0.5 + 1.0)
 
 
 def test_in_a_star_modelled_time_is_that_of_the_busiest_worker():
-    settings = {"method": "server:dense", "others": (125_000, 62_500), "modelled": True, "transport": "simulated"}
+    settings = {"method": "server:dense", "others": (125_000, 62_500), "modeled": True, "transport": "simulated"}
     in_a_star, on_equal_links = (recorded(10, 187_500, link=link, **settings) for link in ("star:1mbit", "1mbit"))
     assert in_a_star.seconds["exchange"] == pytest.approx(10.0)
     assert on_equal_links.seconds["exchange"] == pytest.approx(15.0)

@@ -25,7 +25,7 @@ FIELDS = {
     "seconds",
     "history",
     # What the report needs besides.
-    *("evaluations", "label", "metric", "better", "modelled", "kinds", "parameters", "batch", "budget", "shards"),
+    *("evaluations", "label", "metric", "better", "modeled", "kinds", "parameters", "batch", "budget", "shards"),
     *("layers", "links", "threads", "machine", "source", "command", "warnings"),
     "straggler",
     *("variant", "best_step", "examples", "plan", "tags", "took", "resumed"),
@@ -60,7 +60,7 @@ def test_a_saved_run_has_the_documented_fields_and_loads_again(tmp_path):
     assert Run.load(path) == run
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"schema": 99}', '{"schema": 1, "colour": "red"}'])
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"schema": 99}', '{"schema": 1, "color": "red"}'])
 def test_what_is_not_a_run_is_refused_by_name(tmp_path, text):
     path = tmp_path / "run.json"
     path.write_text(text)

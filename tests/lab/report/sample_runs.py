@@ -9,8 +9,8 @@ SECONDS = {"total": 20.0, "compute": 8.0, "encode": 2.0, "exchange": 9.0, "decod
 NOTATIONS = {
     "dense": "Average()",
     "fp16": "Average(Cast('float16'))",
-    "powersgd": "Feedback(PowerSGD(4))",
-    "<b>&thin": "Feedback(TopK(0.01))",
+    "powersgd": "ErrorFeedback(PowerSGD(4))",
+    "<b>&thin": "ErrorFeedback(TopK(0.01))",
 }
 
 

@@ -26,8 +26,8 @@ def test_when_nothing_is_sooner_than_dense_that_is_said():
 
 
 def test_modelled_time_is_called_so():
-    told = found([a_run("dense", modelled=True), a_run("fp16", seconds=10.0, modelled=True)], target=0.5)
-    assert "modelled" in told["2.00x sooner"].sentence
+    told = found([a_run("dense", modeled=True), a_run("fp16", seconds=10.0, modeled=True)], target=0.5)
+    assert "modeled" in told["2.00x sooner"].sentence
 
 
 def test_a_rank_that_trains_alone_has_no_bytes_to_compare():

@@ -27,18 +27,18 @@ def test_a_ratio_is_that_of_the_stretch_before_an_evaluation():
     one, two, nothing, four = layers.ratios([layer])
     assert (one, two, four) == (1.0, 2.0, 10.0)
     assert isnan(nothing), "nothing was said, so nothing can be told"
-    together = layers.ratios([layer, a_layer("b", elements=30, said=(500, 1000, 1500, 2000))])
-    assert together == [4000 / 1500, 4000 / 1000, 4000 / 500, 4000 / 600]
+    lockstep = layers.ratios([layer, a_layer("b", elements=30, said=(500, 1000, 1500, 2000))])
+    assert lockstep == [4000 / 1500, 4000 / 1000, 4000 / 500, 4000 / 600]
 
 
 def test_what_is_left_unsaid_is_told_in_gradients_of_those_that_remember():
     forgets = a_layer("c", residual=[None] * 4, gradient=100.0)
-    assert layers.unsaid([a_layer("a"), forgets]) == [0.5, 1.0, 1.5, 2.0]
-    assert layers.unsaid([a_layer("a"), a_layer("b", residual=[0.0] * 4)]) == pytest.approx(
+    assert layers.residual([a_layer("a"), forgets]) == [0.5, 1.0, 1.5, 2.0]
+    assert layers.residual([a_layer("a"), a_layer("b", residual=[0.0] * 4)]) == pytest.approx(
         [norm / hypot(2, 2) for norm in (1, 2, 3, 4)]
     )
-    assert all(map(isnan, layers.unsaid([forgets])))
-    assert all(map(isnan, layers.unsaid([a_layer("a", gradient=0.0)])))
+    assert all(map(isnan, layers.residual([forgets])))
+    assert all(map(isnan, layers.residual([a_layer("a", gradient=0.0)])))
 
 
 def test_few_layers_are_all_shown():
@@ -94,7 +94,7 @@ def test_lines_are_means_over_the_seeds():
 
 
 def test_layers_that_remember_nothing_have_no_line_of_what_is_unsaid():
-    told = layers.lines(entry_of(layered("x")), layers.unsaid)
+    told = layers.lines(entry_of(layered("x")), layers.residual)
     assert [group.label for group, _ in told] == ["features.0", "dense"]
 
 
@@ -123,9 +123,9 @@ def test_a_warm_up_is_not_remembered_and_can_be_drawn():
 def test_layers_of_a_kind_have_its_colour_and_differ_by_their_dashes():
     (section,) = sections([layered("x", many=True)])
     plot = adaptation.plots(section)[0]
-    colours = dict(plot.legend)
-    assert set(colours) == {"conv", "dense", "attention"}
-    assert len(set(colours.values())) == 3
+    colors = dict(plot.legend)
+    assert set(colors) == {"conv", "dense", "attention"}
+    assert len(set(colors.values())) == 3
     drawn = re.findall(r'style="--c:([^"]*)"><polyline points="[^"]*" class="line"([^>]*)>', plot.drawing)
     assert len(drawn) == 8
     assert len(set(drawn)) == len(drawn)

@@ -28,7 +28,7 @@ def unlinked(label="dense", counted=True, link_bytes=1_500_000 * STEPS, **change
 def test_the_time_on_a_link_is_that_of_the_busiest_rank_beside_what_was_measured():
     (run,) = report.on_links([unlinked()], [FAST])
     # 1.5 MB a step are 12 Mbit: 0.12 s a step on 100 Mbit/s, 12 s in all.
-    assert (run.link, run.modelled) == ("100mbit", True)
+    assert (run.link, run.modeled) == ("100mbit", True)
     assert run.seconds["exchange"] == pytest.approx(12.0)
     assert run.seconds["total"] == pytest.approx(20.0 + 12.0)
     assert run.seconds["compute"] == 8.0
@@ -46,11 +46,11 @@ def test_the_slower_direction_counts():
 @pytest.mark.parametrize("others", [(), (2000,), (500,)], ids=["alone", "another is busier", "rank 0 is busiest"])
 def test_it_is_what_a_modelled_run_has(others):
     settings = {"transport": "simulated", "others": others, "evaluations": 4}
-    asked = recorded(10, link="1mbit/2mbit", modelled=True, **settings)
+    asked = recorded(10, link="1mbit/2mbit", modeled=True, **settings)
     plain = recorded(10, **settings)
     plain.bytes["link"] = 10 * max(1000, *others, 0)
     (run,) = report.on_links([plain], [Link.parse("1mbit/2mbit")])
-    assert (run.link, run.modelled) == (asked.link, asked.modelled)
+    assert (run.link, run.modeled) == (asked.link, asked.modeled)
     assert run.seconds == pytest.approx(asked.seconds)
     for ours, theirs in ((run.history, asked.history), (run.evaluations, asked.evaluations)):
         assert [point["seconds"] for point in ours] == pytest.approx([point["seconds"] for point in theirs])
@@ -64,7 +64,7 @@ def test_runs_are_left_as_they_were():
 
 
 def test_every_link_has_a_section_and_runs_with_a_link_keep_theirs():
-    with_link = a_run("dense", link="20mbit", transport="simulated", modelled=True)
+    with_link = a_run("dense", link="20mbit", transport="simulated", modeled=True)
     runs = report.on_links([with_link, unlinked(), unlinked("fp16")], [SLOW, FAST, Link.parse("0.1gbit")])
     assert [section.first.link for section in sections(runs)] == ["10mbit", "100mbit", "20mbit"]
     assert [len(section.entries) for section in sections(runs)] == [2, 2, 1]
@@ -100,16 +100,16 @@ def test_runs_with_no_history_have_a_total():
 def test_such_times_are_called_modelled_wherever_they_are():
     runs = report.on_links([unlinked(), unlinked("fp16", ratio=2.0)], [FAST])
     text = printed(runs)
-    assert text.strip().splitlines()[0].strip() == "digits-cnn, 4 ranks, simulated, 100 Mbit/s (modelled)"
-    assert "Modelled: the time on the link was computed" in text
+    assert text.strip().splitlines()[0].strip() == "digits-cnn, 4 ranks, simulated, 100 Mbit/s (modeled)"
+    assert "Modeled: the time on the link was computed" in text
     page = Page(page_of(sections(runs)))
-    assert "time / step modelled" in page.tables[0][0]
-    assert "training time, modelled" in page.text
-    assert "Times on the link are modelled" in page.text
+    assert "time / step modeled" in page.tables[0][0]
+    assert "training time, modeled" in page.text
+    assert "Times on the link are modeled" in page.text
 
 
 def test_a_star_and_runs_that_all_have_links_are_refused():
-    with pytest.raises(ValueError, match=r"star:10mbit cannot be modelled from finished runs"):
+    with pytest.raises(ValueError, match=r"star:10mbit cannot be modeled from finished runs"):
         report.on_links([unlinked()], [Link.parse("star:10mbit")])
     with pytest.raises(ValueError, match="all runs have a link of their own"):
         report.on_links([a_run()], [FAST])
@@ -122,14 +122,14 @@ def test_the_command_takes_links_in_one_or_several_flags(tmp_path, capsys):
     page = Page((tmp_path / report.PAGE).read_text("utf-8"))
     for rate in ("10 Mbit/s", "100 Mbit/s", "1 Gbit/s"):
         heading = f"digits-cnn, 4 ranks, simulated, {rate}"
-        assert f"{heading} (modelled)" in printed
+        assert f"{heading} (modeled)" in printed
         assert heading in page.text
     assert len(page.tables) == 3
     assert "2 methods, 2 training runs, thinwire" in page.text, "one on several links is one"
 
 
 @pytest.mark.parametrize(
-    ("link", "said"), [("wet string", "'wet string' is not a link"), ("star:10mbit", "cannot be modelled")]
+    ("link", "said"), [("wet string", "'wet string' is not a link"), ("star:10mbit", "cannot be modeled")]
 )
 def test_a_bad_link_is_answered_with_a_clear_message_and_no_page(tmp_path, capsys, link, said):
     saved(tmp_path, [unlinked()])
@@ -144,20 +144,20 @@ def test_step_times_that_were_measured_over_the_link_are_used_before_a_model():
     short.seconds = {"total": 5.0, "compute": 1.0, "encode": 0.5, "exchange": 3.0, "decode": 0.5}
     run, kept = report.on_links([whole, short], [FAST])
     assert kept == short
-    assert (run.link, run.modelled, run.transport) == ("100mbit", False, "simulated")
+    assert (run.link, run.modeled, run.transport) == ("100mbit", False, "simulated")
     assert run.seconds == pytest.approx({part: 10 * seconds for part, seconds in short.seconds.items()})
     assert run.evaluations[-1]["seconds"] == pytest.approx(0.5 * STEPS)
     assert "measured over this link" in run.warnings[-1]
     assert "no time is counted" not in printed([run])
     assert "nothing was exchanged" not in page_of(sections([run]))
-    for other in ({"batch": 64}, {"ranks": 2}, {"link": "10mbit"}, {"modelled": True}, {"method": "TopK(0.5)"}):
+    for other in ({"batch": 64}, {"ranks": 2}, {"link": "10mbit"}, {"modeled": True}, {"method": "TopK(0.5)"}):
         unlike = a_run("dense", **({"link": "100mbit", "transport": "processes", "steps": 10} | other))
-        assert report.on_links([whole, unlike], [FAST])[0].modelled, other
+        assert report.on_links([whole, unlike], [FAST])[0].modeled, other
 
 
 def test_times_of_one_comparison_are_all_measured_or_all_modelled():
     whole = [unlinked("dense"), unlinked("topk", method="TopK(0.5)")]
     short = a_run("dense", link="100mbit", transport="processes", steps=10)
-    assert [run.modelled for run in report.on_links([*whole, short], [FAST])] == [True, True, False]
+    assert [run.modeled for run in report.on_links([*whole, short], [FAST])] == [True, True, False]
     other = a_run("topk", method="TopK(0.5)", link="100mbit", transport="processes", steps=10)
-    assert [run.modelled for run in report.on_links([*whole, short, other], [FAST])] == [False] * 4
+    assert [run.modeled for run in report.on_links([*whole, short, other], [FAST])] == [False] * 4

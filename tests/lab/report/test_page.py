@@ -116,29 +116,29 @@ def test_what_was_run_on_what_is_told_and_how_to_repeat_it(page):
         "100 steps, batches of 128 examples over all ranks, 250,000 parameters, budget small, seeds 1, 2, 3.",
         "On processor Abacus & Sons, cores 2.",
         "0123abc",
-        "Feedback(PowerSGD(4))",
+        "ErrorFeedback(PowerSGD(4))",
         "thinwire train --method 'powersgd' --seed 1",
         "--seed 2, 3",
         "target 89.1%",
     ):
         assert said in page.text
-    assert "modelled" not in page.text
+    assert "modeled" not in page.text
     assert "not there yet" not in page.text
 
 
 def test_modelled_times_are_called_so_wherever_they_are():
-    runs = [a_run("dense", modelled=True), a_run("fp16", modelled=True)]
+    runs = [a_run("dense", modeled=True), a_run("fp16", modeled=True)]
     page = Page(shown(runs))
-    assert [name for name in page.tables[0][0] if "modelled" in name] == [
-        "training modelled",
-        "time / step modelled",
-        "step vs dense modelled",
-        "to target modelled",
-        "target vs dense modelled",
+    assert [name for name in page.tables[0][0] if "modeled" in name] == [
+        "training modeled",
+        "time / step modeled",
+        "step vs dense modeled",
+        "to target modeled",
+        "target vs dense modeled",
     ]
-    assert page.text.count("training time, modelled") == 2
-    assert "time per step, modelled" in page.text
-    assert "Times on the link are modelled" in page.text
+    assert page.text.count("training time, modeled") == 2
+    assert "time per step, modeled" in page.text
+    assert "Times on the link are modeled" in page.text
     assert "the time on the link was computed from the bytes" in page.text
 
 
@@ -162,8 +162,8 @@ def test_tasks_have_sections_plots_and_colours_in_common():
     assert len(page.tables) == 2
     assert list(page.figures) == [f"task-{task}-{plot}" for task in (1, 2) for plot in PLOTS]
     assert page.references == ["#task-1", "#task-2"]
-    colours = set(re.findall(r'data-series="fp16" style="--c:([^"]*)"', text))
-    assert len(colours) == 1
+    colors = set(re.findall(r'data-series="fp16" style="--c:([^"]*)"', text))
+    assert len(colors) == 1
 
 
 def test_dense_is_drawn_in_ink(text):
@@ -240,7 +240,9 @@ def test_without_matplotlib_it_is_said_what_to_install(monkeypatch):
 
 def test_the_picture_grows_with_its_legend(tmp_path):
     def height(methods):
-        runs = [a_run(f"Feedback(TopK({i / 1000})), with a name that takes a row of its own") for i in range(methods)]
+        runs = [
+            a_run(f"ErrorFeedback(TopK({i / 1000})), with a name that takes a row of its own") for i in range(methods)
+        ]
         report.write(saved(tmp_path / str(methods), [a_run(), *runs]))
         return int.from_bytes((tmp_path / str(methods) / report.PICTURE).read_bytes()[20:24])  # as PNG has it
 

@@ -27,7 +27,7 @@ def test_the_table_fits_a_terminal_and_tells_each_method():
     assert "25.0 kB 37.5 kB 40.0x 100.0 ms" in powersgd
     assert "Means over 3 seeds" in text
     assert "Target: test accuracy of 89.1% or more." in text
-    assert "modelled" not in text.lower()
+    assert "modeled" not in text.lower()
 
 
 def test_the_speedup_is_to_the_target_where_all_reach_it_and_else_per_step():
@@ -66,12 +66,12 @@ def test_other_metrics_leave_the_figures_whole():
 
 
 def test_modelled_times_are_called_so():
-    text = printed([a_run(modelled=True)])
+    text = printed([a_run(modeled=True)])
     heading, *rest = text.strip().splitlines()
-    assert heading.strip() == "digits-cnn, 4 ranks, processes, 100 Mbit/s (modelled)"
+    assert heading.strip() == "digits-cnn, 4 ranks, processes, 100 Mbit/s (modeled)"
     head = " ".join(rest[:4])
-    assert head.count("modelled") == 3, "time per step and to target, and how these compare"
-    assert "Modelled: the time on the link was computed" in text
+    assert head.count("modeled") == 3, "time per step and to target, and how these compare"
+    assert "Modeled: the time on the link was computed" in text
 
 
 def test_simulated_times_are_said_to_hold_no_exchange():
@@ -90,7 +90,7 @@ def test_labels_are_no_markup(label):
 
 
 def test_a_long_label_leaves_the_figures_whole():
-    text = printed([a_run("dense"), a_run("Feedback(Chain(TopK(0.001), Quantize(8), Entropy()))", ratio=1250.0)])
+    text = printed([a_run("dense"), a_run("ErrorFeedback(Chain(TopK(0.001), Quantize(8), Entropy()))", ratio=1250.0)])
     assert "…" not in text
     assert "1250.0x" in text
 
@@ -107,7 +107,7 @@ def gossiping(**changes):
 
 
 def test_replicas_that_differ_are_told_of_within_a_terminal():
-    for changes in ({}, {"modelled": True}, {"metric": "test_loss", "better": "lower"}):
+    for changes in ({}, {"modeled": True}, {"metric": "test_loss", "better": "lower"}):
         text = printed(gossiping(**changes))
         assert max(map(len, text.splitlines())) <= 80
         assert "…" not in text, "nothing is cut off at 80 columns"

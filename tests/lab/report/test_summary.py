@@ -50,7 +50,7 @@ def test_an_entry_holds_the_seeds_of_a_method():
         {"link": None},
         {"ranks": 8},
         {"transport": "simulated"},
-        {"modelled": True},
+        {"modeled": True},
         {"budget": "full"},
         {"shards": "dirichlet:0.1"},
         {"batch": 64},
@@ -74,7 +74,7 @@ def test_one_name_for_two_things_becomes_two_entries():
 
 
 def test_a_run_without_a_label_goes_by_its_short_name_or_else_its_notation():
-    section = section_of([a_run(label="", method=m) for m in ("Average()", "Feedback(PowerSGD(4))", "TopK(0.5)")])
+    section = section_of([a_run(label="", method=m) for m in ("Average()", "ErrorFeedback(PowerSGD(4))", "TopK(0.5)")])
     assert {entry.label for entry in section.entries} == {"dense", "powersgd", "TopK(0.5)"}
 
 

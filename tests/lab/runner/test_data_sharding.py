@@ -25,11 +25,11 @@ def test_ranks_get_equally_many_examples_of_their_own(count, ranks, classes, how
         return
     dealt = shards(labels, count, ranks, how, seed)
     assert [len(shard) for shard in dealt] == [count // ranks] * ranks
-    together = torch.cat(dealt)
-    assert together.dtype == torch.int64
-    assert len(together.unique()) == len(together)
-    assert together.min() >= 0
-    assert together.max() < count
+    lockstep = torch.cat(dealt)
+    assert lockstep.dtype == torch.int64
+    assert len(lockstep.unique()) == len(lockstep)
+    assert lockstep.min() >= 0
+    assert lockstep.max() < count
 
 
 @pytest.mark.parametrize("how", ["iid", "dirichlet:0.1"])

@@ -38,7 +38,7 @@ def test_the_demo_trains_its_methods_in_real_processes_and_leaves_a_report(first
     assert files == runs
     real = links.possible() is None
     for run in runs:
-        assert (run.ranks, run.link, run.modelled, "wire" in run.bytes) == (2, "20mbit", not real, real)
+        assert (run.ranks, run.link, run.modeled, "wire" in run.bytes) == (2, "20mbit", not real, real)
         assert [point["step"] for point in run.history] == list(range(1, 13))
         assert run.history[-1]["loss"] < run.history[0]["loss"], "it learns"
         assert run.history[-1]["payload_bytes"] == run.bytes["payload"]
@@ -53,6 +53,6 @@ def test_a_demo_starts_afresh_and_models_links_that_cannot_be_made(first):
     (run,), said, page = ran(folder, ["fp16"], steps=2, possible=lambda: "this is an island")
     assert (before.label, run.label) == ("fp16", "fp16")
     assert (before.steps, run.steps) == (12, 2)
-    assert run.modelled
-    assert "The link is modelled, as none can be made here: this is an island." in said
-    assert "modelled" in page
+    assert run.modeled
+    assert "The link is modeled, as none can be made here: this is an island." in said
+    assert "modeled" in page

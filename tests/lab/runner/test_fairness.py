@@ -109,13 +109,13 @@ def test_accumulating_sends_fewer_bytes_for_as_many_examples(length):
 
 
 def test_a_rank_alone_trains_for_as_long_and_sends_nothing():
-    together, alone = run(), run(alone=True)
-    assert alone["steps"] == together["steps"]
+    lockstep, alone = run(), run(alone=True)
+    assert alone["steps"] == lockstep["steps"]
     assert alone["bytes"]["link"] == alone["bytes"]["payload"] == 0
     assert alone["history"][-1]["payload_bytes"] == 0
-    assert 2 * alone["examples"] == together["examples"]
-    assert alone["batch"] == together["batch"], "reports compare it with the others"
-    on_a_link = run(alone=True, link="1mbit", modelled=True)
+    assert 2 * alone["examples"] == lockstep["examples"]
+    assert alone["batch"] == lockstep["batch"], "reports compare it with the others"
+    on_a_link = run(alone=True, link="1mbit", modeled=True)
     assert on_a_link["seconds"]["exchange"] == 0
 
 

@@ -52,12 +52,12 @@ def test_a_mistake_in_a_comparison_is_shown(said, message, tmp_path):
         ({"link": "fast"}, "'fast' is not a link"),
         ({"shards": "dirichlet:0"}, "dirichlet"),
         ({"ranks": 99}, "a batch of 16 cannot be divided among 99 ranks"),
-        ({"method": "Server(Sign(), Sign(), at=2)"}, "has a server at rank 2, but there are only 2 ranks"),
-        ({"method": "Server(Sign(), Sign(), apart=True)", "ranks": 1}, "needs ranks that train"),
-        ({"method": "LocalSteps(Server(Sign(), Sign(), apart=True))"}, "goes with gradients that are averaged"),
-        ({"method": "Server(Sign(), Sign(), at=1)", "link": "star:1mbit"}, "in the middle of star:1mbit is rank 0"),
+        ({"method": "Server(Sign(), Sign(), rank=2)"}, "has a server at rank 2, but there are only 2 ranks"),
+        ({"method": "Server(Sign(), Sign(), dedicated=True)", "ranks": 1}, "needs ranks that train"),
+        ({"method": "LocalSGD(Server(Sign(), Sign(), dedicated=True))"}, "needs a method that averages gradients"),
+        ({"method": "Server(Sign(), Sign(), rank=1)", "link": "star:1mbit"}, "in the middle of star:1mbit is rank 0"),
         ({"link": "star:1mbit", "ranks": 1}, "has rank 0 in the middle, and there is no other"),
-        ({"method": "Server(Sign(), Sign(), apart=True)", "capture": 1}, "rank 0 only serves"),
+        ({"method": "Server(Sign(), Sign(), dedicated=True)", "capture": 1}, "rank 0 only serves"),
     ],
 )
 def test_what_cannot_be_run_is_found_before_anything_runs(said, message, tmp_path):
@@ -67,7 +67,7 @@ def test_what_cannot_be_run_is_found_before_anything_runs(said, message, tmp_pat
 
 
 def test_a_server_apart_does_not_hide_what_is_wrong_without_it(tmp_path):
-    methods = {"methods": ["dense", "Server(Sign(), Sign(), apart=True)"]}
+    methods = {"methods": ["dense", "Server(Sign(), Sign(), dedicated=True)"]}
     with pytest.raises(PlanError, match="a batch of 4 cannot be divided among 5 ranks"):
         making.make_study(cells_of(SAID | methods | {"ranks": 5, "batch": 4}, tmp_path), Console(quiet=True))
 
@@ -75,14 +75,14 @@ def test_a_server_apart_does_not_hide_what_is_wrong_without_it(tmp_path):
 def test_where_no_link_can_be_made_the_modelled_time_is_offered(tmp_path, monkeypatch):
     monkeypatch.setattr(links, "possible", lambda: "there are no namespaces")
     said = SAID | {"method": "topk", "transport": "processes", "link": "100mbit"}
-    with pytest.raises(PlanError, match=r"100mbit cannot be made here: there are no namespaces\. With --modelled"):
+    with pytest.raises(PlanError, match=r"100mbit cannot be made here: there are no namespaces\. With --modeled"):
         making.make([making.job_of(said, tmp_path)], Console(quiet=True))
 
 
 def test_modelled_runs_say_so(tmp_path):
     job = making.job_of(SAID | {"method": "topk", "link": "1mbit"}, tmp_path)
     (run,) = making.make([job], Console(quiet=True))
-    assert run.modelled
+    assert run.modeled
     assert run.link == "1mbit"
     assert run.seconds["exchange"] == pytest.approx(run.bytes["link"] * 8 / 1e6)
 

@@ -57,7 +57,7 @@ def test_ranks_start_from_the_same_weights_with_examples_of_their_own():
 
 def test_a_seed_repeats_a_learner_and_another_does_not():
     def trained(seed):
-        settings = plan("Draws", seed=seed)
+        settings = plan("RandomState", seed=seed)
         learner = Learner(settings, task_of(settings), 0)
         for _ in range(3):
             learner.backward()
@@ -70,7 +70,7 @@ def test_a_seed_repeats_a_learner_and_another_does_not():
 
 @pytest.mark.parametrize("method", ["powersgd", "osgp", "EdgeGossip(PowerIteration(1), Edges(((0, 1), (1, 2))))"])
 def test_warming_up_changes_nothing(method):
-    settings = plan("Draws")
+    settings = plan("RandomState")
     learner = Learner(settings, task_of(settings), 0)
     before, draws = deepcopy(learner.model.state_dict()), torch.get_rng_state()
     learner.warm_up(method)
@@ -80,7 +80,7 @@ def test_warming_up_changes_nothing(method):
 
 
 def test_evaluation_leaves_the_model_in_training():
-    settings = plan("Draws")
+    settings = plan("RandomState")
     learner = Learner(settings, task_of(settings), 0)
     metrics = learner.evaluate()
     assert metrics == learner.evaluate(), "no dropout while judging"

@@ -10,11 +10,11 @@ from thinwire.lab.runner.plan import Plan, PlanError, plan_of, read_file
 
 PLAN = Plan(
     workload="my task.py:It's",
-    method="Feedback(TopK(0.01))",
+    method="ErrorFeedback(TopK(0.01))",
     ranks=3,
     transport="simulated",
     link="50mbit/10mbit",
-    modelled=True,
+    modeled=True,
     steps=7,
     batch=12,
     shards="dirichlet:0.1",
@@ -69,8 +69,8 @@ def test_every_flag_has_a_place_in_the_run_file():
         ({"steps": 1, "epochs": 1}, "steps or epochs, not both"),
         ({"transport": "pigeon"}, "the transport is one of processes, simulated, not 'pigeon'"),
         ({"budget": "large"}, "the budget is one of small, plateau, full, not 'large'"),
-        ({"modelled": True}, "needs a link to model"),
-        ({"modelled": "yes"}, "modelled is true or false, not 'yes'"),
+        ({"modeled": True}, "needs a link to model"),
+        ({"modeled": "yes"}, "modeled is true or false, not 'yes'"),
         ({"link": 100}, "link takes a text, not 100"),
         ({"batch": 8, "batch_per_rank": 2}, "a batch over all ranks or one per rank, not both (8 and 2)"),
         ({"accumulate": 0}, "accumulate takes a whole number above 0, not 0"),
@@ -103,7 +103,7 @@ def test_what_a_run_cannot_do_without_is_asked_for(missing):
 
 def test_simulated_ranks_have_no_wires_so_their_time_on_a_link_is_modelled():
     said = {"workload": "digits-cnn", "method": "dense", "transport": "simulated", "link": "1gbit"}
-    assert plan_of(said).modelled
+    assert plan_of(said).modeled
 
 
 def test_a_run_file_that_cannot_be_read_is_named(tmp_path):

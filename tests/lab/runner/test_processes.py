@@ -74,9 +74,9 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 
 
 # All that two ranks are asked to do: they are started once for it.
-CAPTURED = [plan("Draws", method, capture=3) for method in METHODS]
+CAPTURED = [plan("RandomState", method, capture=3) for method in METHODS]
 STRAGGLING = [plan("Tiny", "sgp", straggler=slow) for slow in (None, "0:50")]
-PLANS = [*CAPTURED, *STRAGGLING, plan("Diverges"), plan("Talks")]
+PLANS = [*CAPTURED, *STRAGGLING, plan("Diverges"), plan("Exchanges")]
 
 
 @pytest.fixture(scope="module")

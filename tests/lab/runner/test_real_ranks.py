@@ -11,13 +11,17 @@ from thinwire.lab.runner import simulation
 
 NEIGHBOURS = ("dpsgd", "choco", "powergossip", "sgp", "osgp")
 MEETING = (
-    "LocalSteps(Identity(), every=2, delay=1)",
-    "Nested(Identity(), LocalSteps(Identity(), every=2), GroupsOf(2))",
-    "Leader(every=2, groups=GroupsOf(2), local_every=1)",
-    "Elastic(every=2)",
+    "LocalSGD(Identity(), every=2, delay=1)",
+    "Hierarchical(Identity(), LocalSGD(Identity(), every=2), GroupsOf(2))",
+    "LeaderSGD(every=2, groups=GroupsOf(2), local_every=1)",
+    "EASGD(every=2)",
     "ABTraining(after=1, every=2, full=1, ends=False, cutoff=0.3)",
 )
-SERVED = ("server:adacomp", "Server(Quantize(8), Identity(), apart=True)", "Server(Sign(), Sign(), at=2, apart=True)")
+SERVED = (
+    "server:adacomp",
+    "Server(Quantize(8), Identity(), dedicated=True)",
+    "Server(Sign(), Sign(), rank=2, dedicated=True)",
+)
 
 
 def told_by_a_rank(plans):
@@ -29,9 +33,9 @@ def told_by_a_rank(plans):
 
 @pytest.fixture(scope="module")
 def runs():
-    """Of real and of simulated ranks: four of them, so that not everyone is everyone's neighbour."""
-    plans = [plan("Draws", method, ranks=4) for method in (*NEIGHBOURS, *SERVED, *MEETING)]
-    plans.append(plan("Draws", "dense", ranks=4, accumulate=2))  # under DDP
+    """Of real and of simulated ranks: four of them, so that not everyone is everyone's neighbor."""
+    plans = [plan("RandomState", method, ranks=4) for method in (*NEIGHBOURS, *SERVED, *MEETING)]
+    plans.append(plan("RandomState", "dense", ranks=4, accumulate=2))  # under DDP
     real = runs_in(pool.run(told_by_a_rank, plans, ranks=4, timeout=120)[0])
     simulated = runs_in(heard_from(*(replace(p, transport="simulated") for p in plans), by=simulation))
     assert [run.label for run in real] == [*NEIGHBOURS, *SERVED, *MEETING, "accumulate:2"]

@@ -22,7 +22,7 @@ from thinwire.lab.runner.run_folder import CHECKPOINTS
 
 SOON = 1e-7  # minutes: a checkpoint after every look at the clocks
 # Of each kind: with a residual, low-rank with state, local steps, in flight while saving, learned, factored layers.
-METHODS = ["topk", "powersgd", "LocalSteps(Feedback(TopK(0.1)), every=5)", "osgp", "lgc"]
+METHODS = ["topk", "powersgd", "LocalSGD(ErrorFeedback(TopK(0.1)), every=5)", "osgp", "lgc"]
 FACTORS = "ABTraining(after=4, every=8, full=2, rebound=2)"
 
 
@@ -87,8 +87,8 @@ def test_a_run_that_was_interrupted_twice_ends_as_one_that_was_not(method, name,
 
 @pytest.mark.usefixtures("often")
 def test_a_run_whose_model_draws_goes_on_to_the_same_bits(tmp_path):
-    (whole,) = run_all([job(tmp_path / "whole", name="Draws", minutes=0)], nobody)
-    one = job(tmp_path / "stopped", name="Draws")
+    (whole,) = run_all([job(tmp_path / "whole", name="RandomState", minutes=0)], nobody)
+    one = job(tmp_path / "stopped", name="RandomState")
     interrupted(one, after=7)
     assert told(run_all([one], nobody)[0]) == told(whole)
 

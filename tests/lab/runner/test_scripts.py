@@ -33,7 +33,7 @@ def script(tmp_path):
 def test_it_is_run_as_a_script_is(script, how, capfd):
     before = sys.argv, sys.path[:], dict(os.environ), sys.modules["__main__"]
     assert main(["run", script, "--ranks", "3", *how, "--method", "int8", "--", "10", "--ranks", "7"]) == 0
-    method = "Feedback(Sharded(Quantize(8), Quantize(8)))"
+    method = "ErrorFeedback(Sharded(Quantize(8), Quantize(8)))"
     assert f"__main__ 3 {method} 33 ['10', '--ranks', '7']" in capfd.readouterr().out
     assert (sys.argv, sys.path, dict(os.environ), sys.modules["__main__"]) == before
 

@@ -9,7 +9,9 @@ from thinwire.lab.recording.runs import Run
 from thinwire.lab.runner import simulation
 from thinwire.lab.runner.plan import Plan
 
-NEIGHBOURS = [name for name in thinwire.methods.METHODS if isinstance(thinwire.strategy_of(name), thinwire.Neighbours)]
+NEIGHBOURS = [
+    name for name in thinwire.methods.METHODS if isinstance(thinwire.strategy_of(name), thinwire.Decentralized)
+]
 
 
 def events_of(*plans):
@@ -29,7 +31,7 @@ def what_came_out(run):
     return run.metrics, run.bytes, [(point["step"], point["loss"], point["payload_bytes"]) for point in run.history]
 
 
-@pytest.mark.parametrize("name", ["Tiny", "Draws"])
+@pytest.mark.parametrize("name", ["Tiny", "RandomState"])
 def test_the_same_seed_gives_the_same_run(name):
     assert what_came_out(run_of(name)) == what_came_out(run_of(name))
     assert what_came_out(run_of(name)) != what_came_out(run_of(name, seed=2))
@@ -53,7 +55,7 @@ def test_its_seconds_are_those_of_a_rank():
     parts = run.seconds["compute"] + run.seconds["encode"] + run.seconds["decode"]
     assert run.seconds["exchange"] == 0
     assert run.seconds["total"] == pytest.approx(parts, rel=0.5)
-    assert not run.modelled
+    assert not run.modeled
     assert "wire" not in run.bytes
 
 
@@ -130,7 +132,7 @@ def test_the_number_of_threads_is_as_it_was():
     assert torch.get_num_threads() == before
 
 
-@pytest.mark.parametrize(("method", "other"), [("Leader(every=2)", "leader"), ("Elastic(every=2)", "centre")])
+@pytest.mark.parametrize(("method", "other"), [("LeaderSGD(every=2)", "leader"), ("EASGD(every=2)", "center")])
 def test_other_models_that_a_method_has_are_judged_too(method, other):
     run = run_of("digits-cnn", method=method, steps=4, evaluations=2)
     assert [f"{other}_{run.metric}" in noted for noted in run.evaluations] == [True, True]

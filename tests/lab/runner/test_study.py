@@ -64,7 +64,7 @@ def test_every_method_is_compared_on_every_link_seed_by_seed(tmp_path):
     assert [(job.plan.link, job.plan.method, job.plan.seed) for job in jobs] == [
         (link, method, seed) for seed in (4, 9) for link in ("10mbit", "1gbit") for method in ("dense", "topk")
     ]
-    assert all(job.plan.modelled for job in jobs), "simulated ranks have no wires"
+    assert all(job.plan.modeled for job in jobs), "simulated ranks have no wires"
     assert len({job.folder for job in jobs}) == 8
 
 

@@ -7,7 +7,7 @@ import torch
 
 import thinwire
 from tests.attach.training import NAMES
-from thinwire.lab.sizing.extrapolation import SAMPLES, Talks
+from thinwire.lab.sizing.extrapolation import SAMPLES, Exchanges
 from thinwire.lab.sizing.sizes import Sizer
 
 STEPS = 2
@@ -18,11 +18,13 @@ MORE = {
     "gathered int8": thinwire.gathered("int8"),
     "sharded dense": thinwire.Sharded(thinwire.Identity(), thinwire.Cast("float16")),
     "variable": thinwire.Chain(thinwire.Quantize(8), thinwire.Entropy()),
-    "variable server": thinwire.Server(thinwire.Chain(thinwire.Quantize(4), thinwire.Entropy()), thinwire.Sign(), at=1),
+    "variable server": thinwire.Server(
+        thinwire.Chain(thinwire.Quantize(4), thinwire.Entropy()), thinwire.Sign(), rank=1
+    ),
     "mixed": thinwire.Choose(
         thinwire.When(thinwire.Cast("float16"), max_dim=1),
         thinwire.When(thinwire.Sign(), kinds="conv"),
-        otherwise=thinwire.Server(thinwire.Quantize(8), thinwire.Identity(), at=1),
+        otherwise=thinwire.Server(thinwire.Quantize(8), thinwire.Identity(), rank=1),
     ),
 }
 
@@ -51,7 +53,7 @@ def busiest(strategy, sizer, ranks):
 @pytest.mark.parametrize("method", [*NAMES, *MORE])
 def test_bytes_equal_those_of_the_simulated_world(lenet, method, ranks):
     strategy = thinwire.strategy_of(MORE.get(method, method))
-    load = Talks(strategy, lenet.replica, lenet.gradients[0], ranks, STEPS).load(ranks)
+    load = Exchanges(strategy, lenet.replica, lenet.gradients[0], ranks, STEPS).load(ranks)
     meter = busiest(strategy, lenet, ranks)
     assert load.payload * STEPS == meter.payload_bytes
     assert load.link * STEPS == meter.link_bytes
@@ -60,18 +62,18 @@ def test_bytes_equal_those_of_the_simulated_world(lenet, method, ranks):
 @pytest.mark.parametrize("method", [name for name in NAMES if name not in ("int8", "int4", "natural")])
 def test_what_is_not_said_in_shards_needs_no_second_measurement(lenet, method):
     strategy = thinwire.strategy_of(method)
-    talks = Talks(strategy, lenet.replica, lenet.gradients[0], 2, STEPS)
+    talks = Exchanges(strategy, lenet.replica, lenet.gradients[0], 2, STEPS)
     assert not talks.in_shards
     meter = busiest(strategy, lenet, 6)
     assert talks.load(6).link * STEPS == meter.link_bytes
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
-@pytest.mark.parametrize("method", ["led", "lgc", "Feedback(Led(0.01, values=Cast('float16'), ends=True))"])
+@pytest.mark.parametrize("method", ["led", "lgc", "ErrorFeedback(LeaderTopK(0.01, values=Cast('float16'), ends=True))"])
 def test_where_ranks_take_turns_it_is_the_mean_over_them(lenet, method, ranks):
     strategy = thinwire.settled(thinwire.strategy_of(method))
     replica = lenet.replica._replace(size=ranks)
-    load = Talks(strategy, replica, lenet.gradients[0], ranks, STEPS).load(ranks)
+    load = Exchanges(strategy, replica, lenet.gradients[0], ranks, STEPS).load(ranks)
     counted = meters(strategy, of_size(lenet, replica), ranks, steps=ranks)  # a whole turn
     assert load.payload == pytest.approx(mean(meter.payload_bytes for meter in counted) / ranks, rel=0.01)
     assert load.link == pytest.approx(mean(meter.link_bytes for meter in counted) / ranks, rel=0.01)
@@ -86,7 +88,7 @@ def test_shards_whose_sizes_vary_are_estimated_from_some():
     replica = thinwire.replica_of(torch.nn.Linear(500, 400))
     gradients = {name: torch.randn(p.shape, generator=draw) for name, p in replica.parameters.items()}
     strategy = thinwire.strategy_of(thinwire.sharded(thinwire.Chain(thinwire.Quantize(8), thinwire.Entropy())))
-    talks = Talks(strategy, replica, gradients, ranks, steps=1)
+    talks = Exchanges(strategy, replica, gradients, ranks, steps=1)
     assert talks.varies
     counted = meters(strategy, Sizer(replica, [gradients], ranks, steps=1), ranks, steps=1)
     load = talks.load(ranks)
@@ -96,7 +98,7 @@ def test_shards_whose_sizes_vary_are_estimated_from_some():
 
 def test_exchanges_are_those_that_wait_for_one_another(lenet):
     def exchanges(method):
-        return Talks(thinwire.strategy_of(method), lenet.replica, lenet.gradients[0], 4, STEPS).load(4).exchanges
+        return Exchanges(thinwire.strategy_of(method), lenet.replica, lenet.gradients[0], 4, STEPS).load(4).exchanges
 
     assert exchanges("dense") == 2, "signals to where they are summed, and the sums back"
     assert exchanges("Sign()") == 1
@@ -106,6 +108,6 @@ def test_exchanges_are_those_that_wait_for_one_another(lenet):
 
 
 def test_a_server_outside_the_world_is_refused(lenet):
-    strategy = thinwire.strategy_of("Server(Quantize(8), Quantize(8), at=5)")
+    strategy = thinwire.strategy_of("Server(Quantize(8), Quantize(8), rank=5)")
     with pytest.raises(ValueError, match="rank 5"):
-        Talks(strategy, lenet.replica, lenet.gradients[0], 4, 1).load(4)
+        Exchanges(strategy, lenet.replica, lenet.gradients[0], 4, 1).load(4)

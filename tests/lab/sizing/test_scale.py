@@ -139,5 +139,5 @@ def test_mistakes_are_told(wrong):
 
 @pytest.mark.parametrize("method", ["dpsgd", "powergossip", "sgp"])
 def test_who_speaks_with_neighbours_only_is_sent_to_other_commands(method):
-    with pytest.raises(ValueError, match=r"speaks with neighbours only.*`thinwire size`"):
+    with pytest.raises(ValueError, match=r"speaks with neighbors only.*`thinwire size`"):
         scale.scale(method, "lenet", "2..8")

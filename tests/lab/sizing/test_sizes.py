@@ -35,8 +35,8 @@ def test_time_on_a_link_is_its_bytes_over_its_bandwidth(lenet):
 
 
 def test_warm_up_is_left_out(lenet):
-    method = thinwire.Feedback(thinwire.TopK(0.01))
-    assert total(lenet.measure(thinwire.After(1000, method))) == total(lenet.measure(method))
+    method = thinwire.ErrorFeedback(thinwire.TopK(0.01))
+    assert total(lenet.measure(thinwire.WarmUp(1000, method))) == total(lenet.measure(method))
 
 
 def test_sharded_stays_flat_where_gathered_grows_and_both_are_shown():
@@ -59,7 +59,7 @@ def test_what_a_server_carries_and_what_a_worker_does_are_rows_of_their_own(meth
 @pytest.mark.parametrize(("rank", "ratio"), [(1, 243), (2, 136), (4, 72)])
 def test_power_sgd_on_resnet18_saves_what_is_known(rank, ratio):
     sizer = Sizer.of_model("resnet18", ranks=2, steps=1)
-    size = total(sizer.measure(thinwire.Feedback(thinwire.PowerSGD(rank))))
+    size = total(sizer.measure(thinwire.ErrorFeedback(thinwire.PowerSGD(rank))))
     assert round(size.ratio) == ratio
 
 
@@ -87,14 +87,14 @@ def test_power_gossip_says_one_factor_an_iteration_to_each_neighbour(iterations)
     vectors = sum(shape.numel() for shape in shapes if len(shape) == 1)
     # In every second iteration the left factors, in the others the right ones.
     to_each = 4 * (iterations / 2 * matrices + vectors)
-    assert size.payload == size.link == 2 * to_each, "two neighbours on a ring"
+    assert size.payload == size.link == 2 * to_each, "two neighbors on a ring"
 
 
 @pytest.mark.parametrize(("method", "listeners", "weight"), [("dpsgd", 2, 0), ("sgp", 1, 8), ("osgp", 1, 8)])
-def test_neighbours_say_parameters_once_and_carry_them_to_each(lenet, method, listeners, weight):
+def test_neighbours_say_parameters_once_and_carry_them_to_each(lenet, method, receivers, weight):
     size = total(lenet.measure(method))
     assert size.payload == 4 * 61_706 + weight, "a push says its weight beside"
-    assert size.link == listeners * size.payload
+    assert size.link == receivers * size.payload
 
 
 def test_neighbours_are_compared_with_their_own_baseline_within_a_terminal():

@@ -65,7 +65,7 @@ def test_a_rings_figures() -> None:
     assert said["spectral_gap"] == pytest.approx(0.19526, abs=5e-6)
     assert said["diffusion_rate"] == pytest.approx(1.3084, abs=5e-5)
     assert said["rounds_to_a_thousandth"] == 32
-    assert said["methods"] == ["Gossip", "EdgeGossip", "Push"]
+    assert said["methods"] == ["Gossip", "EdgeGossip", "PushSum"]
     assert json.loads(json.dumps(said))["edges"] == [list(edge) for edge in Ring().of(8).edges]
     lines = printed(told)
     for expected in (
@@ -114,7 +114,7 @@ def test_rounds_are_told_in_turn() -> None:
 
 def test_what_only_push_sums_can_use_is_told() -> None:
     told = tell(ONE_WAY, 3)
-    assert told.as_dict()["methods"] == ["Push"]
+    assert told.as_dict()["methods"] == ["PushSum"]
     lines = printed(told)
     assert "4, one-way but for 1 pair" in lines
     assert "only column stochastic" in lines
@@ -131,7 +131,7 @@ def test_what_never_settles_is_told_and_is_json() -> None:
 
 def test_one_rank_has_figures() -> None:
     told = tell(Ring(), 1)
-    assert told.neighbours is None
+    assert told.neighbors is None
     assert "own 1" in printed(told)
 
 

@@ -11,10 +11,10 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from thinwire import load_low_rank
-from thinwire.strategies.ab_training.strategy import (
+from thinwire.strategies.ab_training import (
     FACTORED,
     Factored,
-    Workshop,
+    FactoredModel,
     decomposed,
     export,
     merged,
@@ -54,12 +54,12 @@ def made(kind: str) -> tuple[nn.Module, Tensor]:
     return Between(build()), example()
 
 
-def opened(model: nn.Module, make: Callable[[nn.Module], Optimizer] | None = None) -> Workshop:
-    return Workshop(model, (make or (lambda m: SGD(m.parameters(), lr=0.1)))(model), ends=False)
+def opened(model: nn.Module, make: Callable[[nn.Module], Optimizer] | None = None) -> FactoredModel:
+    return FactoredModel(model, (make or (lambda m: SGD(m.parameters(), lr=0.1)))(model), ends=False)
 
 
-def split(workshop: Workshop, cutoff: float = 0.0, train: str = "a", moments: str = "carry") -> None:
-    for bench in workshop.benches:
+def split(factored_model: FactoredModel, cutoff: float = 0.0, train: str = "a", moments: str = "carry") -> None:
+    for bench in factored_model.benches:
         bench.split(*bench.decomposed(cutoff), moments)
         bench.train(train)
 
@@ -68,15 +68,15 @@ def split(workshop: Workshop, cutoff: float = 0.0, train: str = "a", moments: st
 def test_nothing_changes_by_splitting_without_loss(kind: str) -> None:
     model, x = made(kind)
     expected = model(x)
-    workshop = opened(model)
+    factored_model = opened(model)
     assert same_bits(model(x), expected), "whole, it is what it was"
-    split(workshop)
+    split(factored_model)
     torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(model.layer.weight, workshop.benches[0].matrix().view_as(model.layer.weight))
-    for bench in workshop.benches:
+    torch.testing.assert_close(model.layer.weight, factored_model.benches[0].matrix().view_as(model.layer.weight))
+    for bench in factored_model.benches:
         bench.merge(bench.matrix())
     torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
-    workshop.end()
+    factored_model.end()
     assert type(model.layer) is type(LAYERS[kind][0]())
     torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
 
@@ -86,8 +86,8 @@ def test_nothing_changes_by_splitting_without_loss(kind: str) -> None:
 def test_a_layer_of_low_rank_is_the_layer_with_its_product(kind: str, rank: int) -> None:
     """Outputs and gradients, whichever way it computes them."""
     model, x = made(kind)
-    workshop = opened(model)
-    (bench,) = workshop.benches
+    factored_model = opened(model)
+    (bench,) = factored_model.benches
     a, b = bench.decomposed(0.0)
     bench.split(a[:, :rank], b[:rank], "carry")
     bench.train("a", "b")
@@ -108,10 +108,10 @@ def test_a_thin_layer_costs_what_its_rank_says() -> None:
 
     model = Between(nn.Linear(256, 256, bias=False))
     x = random(512, 256)
-    workshop = opened(model)
+    factored_model = opened(model)
     with FlopCounterMode(display=False) as whole:
         model(x)
-    (bench,) = workshop.benches
+    (bench,) = factored_model.benches
     a, b = bench.decomposed(0.0)
     bench.split(a[:, :8], b[:8], "carry")
     with FlopCounterMode(display=False) as few:
@@ -132,13 +132,13 @@ def test_attention_is_factored_in_all_its_projections() -> None:
     model = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
     x = random(3, 5, 16)
     expected = model(x)
-    workshop = opened(model)
-    assert [bench.name for bench in workshop.benches] == ["self_attn", "self_attn.out_proj", "linear1", "linear2"]
-    split(workshop)
+    factored_model = opened(model)
+    assert [bench.name for bench in factored_model.benches] == ["self_attn", "self_attn.out_proj", "linear1", "linear2"]
+    split(factored_model)
     torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
     model(x).sum().backward()
-    assert all(bench.a.grad is not None and bench.a.grad.abs().sum() > 0 for bench in workshop.benches)
-    assert all(bench.b.grad is None for bench in workshop.benches)
+    assert all(bench.a.grad is not None and bench.a.grad.abs().sum() > 0 for bench in factored_model.benches)
+    assert all(bench.b.grad is None for bench in factored_model.benches)
     model.eval()
     with torch.no_grad():
         torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
@@ -173,15 +173,15 @@ def test_one_direction_is_always_kept_and_can_be_trained() -> None:
 def test_means_of_gradients_go_over_to_factors_exactly(make: Callable[[nn.Module], Optimizer], which: str) -> None:
     """A momentum of G is one of G B' for A, and of A' G for B."""
     model, _ = made("linear")
-    workshop = opened(model, make)
+    factored_model = opened(model, make)
     for seed in range(3):
-        workshop.optimizer.zero_grad()
+        factored_model.optimizer.zero_grad()
         model(random(7, 12, seed=seed)).square().sum().backward()
-        workshop.optimizer.step()
-    (bench,) = workshop.benches
-    state = {name: x.clone() for name, x in workshop.optimizer.state[bench.weight].items() if x is not None}
-    split(workshop, 0.2, which)
-    found = workshop.optimizer.state[getattr(bench, which)]
+        factored_model.optimizer.step()
+    (bench,) = factored_model.benches
+    state = {name: x.clone() for name, x in factored_model.optimizer.state[bench.weight].items() if x is not None}
+    split(factored_model, 0.2, which)
+    found = factored_model.optimizer.state[getattr(bench, which)]
     assert found.keys() >= state.keys()
     name = "momentum_buffer" if "momentum_buffer" in state else "exp_avg"
     expected = state[name] @ bench.b.detach().T if which == "a" else bench.a.detach().T @ state[name]
@@ -190,22 +190,22 @@ def test_means_of_gradients_go_over_to_factors_exactly(make: Callable[[nn.Module
         assert (found["exp_avg_sq"] >= 0).all()
         assert found["step"] == state["step"]
     # What is known of the weight waits for it; of the frozen factor, nothing is to be known.
-    assert getattr(bench, "b" if which == "a" else "a") not in workshop.optimizer.state
+    assert getattr(bench, "b" if which == "a" else "a") not in factored_model.optimizer.state
     bench.merge(bench.matrix())
     bench.train("weight")
-    assert same_bits(workshop.optimizer.state[bench.weight][name], state[name])
-    assert bench.a not in workshop.optimizer.state
-    assert bench.b not in workshop.optimizer.state
+    assert same_bits(factored_model.optimizer.state[bench.weight][name], state[name])
+    assert bench.a not in factored_model.optimizer.state
+    assert bench.b not in factored_model.optimizer.state
 
 
 def test_moments_can_be_forgotten_instead() -> None:
     model, x = made("linear")
-    workshop = opened(model, lambda m: AdamW(m.parameters()))
+    factored_model = opened(model, lambda m: AdamW(m.parameters()))
     model(x).sum().backward()
-    workshop.optimizer.step()
-    split(workshop, moments="reset")
-    (bench,) = workshop.benches
-    assert not any(p in workshop.optimizer.state for p in (bench.weight, bench.a, bench.b))
+    factored_model.optimizer.step()
+    split(factored_model, moments="reset")
+    (bench,) = factored_model.benches
+    assert not any(p in factored_model.optimizer.state for p in (bench.weight, bench.a, bench.b))
 
 
 @pytest.mark.parametrize("kind", ["linear", "conv2d", "embedding"])
@@ -214,40 +214,40 @@ def test_moments_can_be_forgotten_instead() -> None:
 )
 def test_an_optimizer_goes_on_through_all_changes(kind: str, make: Callable[[nn.Module], Optimizer]) -> None:
     model, x = made(kind)
-    workshop = opened(model, make)
-    (bench,) = workshop.benches
+    factored_model = opened(model, make)
+    (bench,) = factored_model.benches
 
     def step() -> None:
-        workshop.optimizer.zero_grad()
+        factored_model.optimizer.zero_grad()
         model(x).square().mean().backward()
-        workshop.optimizer.step()
+        factored_model.optimizer.step()
 
     begun = model(x).square().mean().item()
     for which in ("a", "b"):
         step()
-        split(workshop, 0.3, which)
+        split(factored_model, 0.3, which)
         frozen = (bench.b if which == "a" else bench.a).detach().clone()
         step()
         assert same_bits((bench.b if which == "a" else bench.a).detach(), frozen)
         bench.merge(bench.matrix())
         bench.train("weight")
     assert model(x).square().mean().item() < begun
-    workshop.end()
-    assert len(workshop.optimizer.param_groups[0]["params"]) == len(list(model.parameters()))
+    factored_model.end()
+    assert len(factored_model.optimizer.param_groups[0]["params"]) == len(list(model.parameters()))
 
 
 def test_learning_rates_are_lowered_for_an_update_and_given_back() -> None:
     model, _ = made("linear")
-    workshop = opened(model)
-    workshop.slow_down(0.0)
-    assert workshop.optimizer.param_groups[0]["lr"] == 1e-5
-    workshop.slow_down(0.5)
-    assert workshop.optimizer.param_groups[0]["lr"] == pytest.approx(0.05, rel=1e-3)
-    workshop.slow_down(1.0)
-    assert workshop.optimizer.param_groups[0]["lr"] == 0.1
-    workshop.optimizer.param_groups[0]["lr"] = 1e-7
-    workshop.slow_down(0.5)
-    assert workshop.optimizer.param_groups[0]["lr"] == 5e-8, "it never rises"
+    factored_model = opened(model)
+    factored_model.slow_down(0.0)
+    assert factored_model.optimizer.param_groups[0]["lr"] == 1e-5
+    factored_model.slow_down(0.5)
+    assert factored_model.optimizer.param_groups[0]["lr"] == pytest.approx(0.05, rel=1e-3)
+    factored_model.slow_down(1.0)
+    assert factored_model.optimizer.param_groups[0]["lr"] == 0.1
+    factored_model.optimizer.param_groups[0]["lr"] = 1e-7
+    factored_model.slow_down(0.5)
+    assert factored_model.optimizer.param_groups[0]["lr"] == 5e-8, "it never rises"
 
 
 # --- which layers
@@ -268,7 +268,7 @@ def net() -> nn.Sequential:
 
 def names(*args: object, **settings: object) -> list[str]:
     model = net()
-    return [bench.name for bench in Workshop(model, SGD(model.parameters(), lr=0.1), *args, **settings).benches]  # type: ignore[arg-type]
+    return [bench.name for bench in FactoredModel(model, SGD(model.parameters(), lr=0.1), *args, **settings).benches]  # type: ignore[arg-type]
 
 
 def test_the_first_and_the_last_stay_whole_and_what_is_named() -> None:
@@ -288,7 +288,7 @@ def test_where_nothing_is_left_to_factor_it_is_an_error() -> None:
         names(["*"])
     model = nn.Sequential(nn.LSTM(4, 4))
     with pytest.raises(ValueError, match="it would have to be a Linear, Conv, Embedding or MultiheadAttention"):
-        Workshop(model, SGD(model.parameters(), lr=0.1), ends=False)
+        FactoredModel(model, SGD(model.parameters(), lr=0.1), ends=False)
 
 
 def test_what_cannot_be_factored_stays_whole() -> None:
@@ -308,8 +308,8 @@ def test_what_cannot_be_factored_stays_whole() -> None:
     )
     model[1].weight = model[0].weight
     model[2].weight.requires_grad_(False)
-    workshop = Workshop(model, SGD(model[:6].parameters(), lr=0.1), ends=False)
-    assert [bench.name for bench in workshop.benches] == ["5"]
+    factored_model = FactoredModel(model, SGD(model[:6].parameters(), lr=0.1), ends=False)
+    assert [bench.name for bench in factored_model.benches] == ["5"]
 
 
 def test_every_kind_knows_what_it_is_without_factors() -> None:
@@ -321,7 +321,7 @@ def test_every_kind_knows_what_it_is_without_factors() -> None:
 
 def test_a_factored_model_is_saved_and_loaded_in_any_phase() -> None:
     model, fresh = net(), net()
-    workshop, other = (Workshop(m, SGD(m.parameters(), lr=0.1)) for m in (model, fresh))
+    factored_model, other = (FactoredModel(m, SGD(m.parameters(), lr=0.1)) for m in (model, fresh))
     x = random(2, 3, 4, 4)
     for _ in range(2):
         file = io.BytesIO()
@@ -330,8 +330,8 @@ def test_a_factored_model_is_saved_and_loaded_in_any_phase() -> None:
         fresh.load_state_dict(torch.load(file, weights_only=True))
         fresh.eval(), model.eval()
         assert same_bits(fresh(x), model(x))
-        assert [bench.rank for bench in other.benches] == [bench.rank for bench in workshop.benches]
-        split(workshop, 0.3)
+        assert [bench.rank for bench in other.benches] == [bench.rank for bench in factored_model.benches]
+        split(factored_model, 0.3)
     whole = net()
     fresh.load_state_dict(whole.state_dict())  # of a model that thinwire has never seen
     whole.eval()
@@ -343,8 +343,8 @@ def test_a_factored_model_is_saved_and_loaded_in_any_phase() -> None:
 @pytest.mark.parametrize("kind", [kind for kind in LAYERS if "groups" not in kind])
 def test_a_thin_model_is_made_of_torchs_own_layers(kind: str) -> None:
     model, x = made(kind)
-    workshop = opened(model)
-    (bench,) = workshop.benches
+    factored_model = opened(model)
+    (bench,) = factored_model.benches
     a, b = bench.decomposed(0.0)
     bench.split(a[:, :2], b[:2], "carry")
     found = thin(merged(model), {"layer": 2})
@@ -380,6 +380,6 @@ def test_attention_is_exported_with_whole_projections(tmp_path: object) -> None:
 
 def test_a_copy_of_a_factored_model_is_one() -> None:
     model = net()
-    split(Workshop(model, SGD(model.parameters(), lr=0.1)), 0.3)
+    split(FactoredModel(model, SGD(model.parameters(), lr=0.1)), 0.3)
     x = random(2, 3, 4, 4)
     assert same_bits(deepcopy(model).eval()(x), model.eval()(x))

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from thinwire.strategies.ab_training.strategy.strategy import FACTORS, WEIGHTS
-from thinwire.strategies.ab_training.strategy.synchronization import SYNC
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import StepLR
 
-from thinwire import ABTraining, ByHost, DataParallel, GroupsOf, Identity, NonFiniteError, Quantize, Together
+from thinwire import ABTraining, ByHost, DataParallel, GroupsOf, Identity, NonFiniteError, OneGroup, Quantize
 from thinwire.core.states import plain, restored
 from thinwire.strategies import workshop_of
-from thinwire.strategies.ab_training.strategy import merged
+from thinwire.strategies.ab_training import merged
+from thinwire.strategies.ab_training.strategy import FACTORS, WEIGHTS
+from thinwire.strategies.ab_training.synchronization import SYNC
 
 from ...helpers import same_bits, same_states
 from ..models import Ranks, close, loss_of
@@ -156,7 +156,7 @@ def test_nothing_goes_between_groups_while_they_train_factors() -> None:
         ({}, (), ((0, 1, 2), (3, 4, 5)), "aaabbb"),
         ({"groups": GroupsOf(2)}, (), ((0, 1), (2, 3), (4, 5)), "aaaabb"),
         ({"groups": ByHost()}, ("x", "y", "x", "z", "z", "x"), ((0, 2, 5), (1,), (3, 4)), "aaabba"),
-        ({"groups": Together()}, (), ((0, 1, 2, 3, 4, 5),), "bbbbbb"),
+        ({"groups": OneGroup()}, (), ((0, 1, 2, 3, 4, 5),), "bbbbbb"),
         ({"groups": GroupsOf(3), "sync": "only-b"}, (), ((0, 1, 2), (3, 4, 5)), "bbbbbb"),
     ],
 )
@@ -170,7 +170,7 @@ def test_ranks_are_in_groups(settings: Any, hosts: Any, groups: Any, trained: st
 
 def test_one_group_trains_b_in_step() -> None:
     """The form without groups: all ranks are alike at all times."""
-    crew = ranks(groups=Together(), sync="only-b")
+    crew = ranks(groups=OneGroup(), sync="only-b")
     for _ in range(12):
         crew.train(1)
         assert crew.apart() == 0
@@ -224,7 +224,7 @@ def test_batch_norms_exchange_nothing() -> None:
     crew = ranks(2).train(5)
     statistics = [m[1].running_mean for m in crew.models]  # type: ignore[index,union-attr]
     assert not torch.equal(*statistics)  # type: ignore[call-overload]
-    assert set(crew.between.meters[0].said) <= {WEIGHTS, FACTORS, SYNC}
+    assert set(crew.between.meters[0].payload_by_unit) <= {WEIGHTS, FACTORS, SYNC}
 
 
 @pytest.mark.parametrize("sync", ["only-learned", "with-stale", "full", "only-b"])
@@ -368,9 +368,9 @@ def test_a_checkpoint_in_any_phase_goes_on_to_the_bit(at: int) -> None:
 
 def test_bytes_are_those_of_factors_within_groups() -> None:
     crew = ranks(cutoff=0.6, after=2, every=20, full=1).train(2)
-    rank, before = bench(crew).rank, dict(crew.between.meters[0].said)
+    rank, before = bench(crew).rank, dict(crew.between.meters[0].payload_by_unit)
     crew.train(5)
-    said = crew.between.meters[0].said
+    said = crew.between.meters[0].payload_by_unit
     rest = sum(p.nbytes for n, p in crew.parameters().items() if n not in ("3.weight", "3.factor_a", "3.factor_b"))
     flags = 4 + 1  # which of 8 parameters got a gradient: a size and bits
     assert said[FACTORS] == 5 * (4 * 10 * rank + rest + flags)

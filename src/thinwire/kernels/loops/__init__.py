@@ -28,7 +28,7 @@ LOOPS = {
     "look_up": ("looked_up", "ranked"),
     "low_rank_product": ("add_rest", "dots", "product", "renewed", "sums"),
     "norms": ("peaks", "squares"),
-    "quantization": ("quantise", "scales"),
+    "quantization": ("quantize", "scales"),
     "rans": ("read_rans14", "read_rans16", "write_rans14", "write_rans16"),
     "selection": (
         "add_and_filter",

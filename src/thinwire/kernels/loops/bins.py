@@ -11,14 +11,14 @@ from .set_bits import note
 
 Floats = NDArray[np.float32]
 Sizes = NDArray[np.int32]
-Places = NDArray[np.int64]
+Positions = NDArray[np.int64]
 
 WITHOUT_SIGN = np.int32(0x7FFFFFFF)
 UNSIGNED = 16  # places that are signed at once, while what is there is still in the cache
 
 
 @inlined
-def _sign(total: Floats, first: int, noted: Places, signed: int, count: int) -> int:
+def _sign(total: Floats, first: int, noted: Positions, signed: int, count: int) -> int:
     """Give the places from `signed` on a lowest bit, for whether the total is negative there; drop those of zeros."""
     for i in range(signed, count):
         j = np.uint64(noted[np.uint64(i)])
@@ -30,7 +30,7 @@ def _sign(total: Floats, first: int, noted: Places, signed: int, count: int) -> 
 
 @compiled()
 def add_and_reach(
-    x: Floats, rest: Floats, out: Floats, bin_size: int, more: np.float32, first: int, sizes: Sizes, noted: Places
+    x: Floats, rest: Floats, out: Floats, bin_size: int, more: np.float32, first: int, sizes: Sizes, noted: Positions
 ) -> int:
     """out = x + rest; notes the largest size in each bin, by its bits, and where out + more * x is as large as that.
 
@@ -88,7 +88,7 @@ def add_and_reach(
 
 
 @compiled()
-def told(noted: Places, size: np.float32, where: Places, values: Floats) -> None:
+def told(noted: Positions, size: np.float32, where: Positions, values: Floats) -> None:
     """What was noted, as places and signs times a size."""
     for i in range(len(noted)):
         where[i] = noted[i] >> 1

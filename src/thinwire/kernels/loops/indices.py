@@ -1,7 +1,7 @@
 """Sorted positions, coded and decoded; the twins are in gaps.py and positions.py.
 
 What is packed lies in lanes: byte j holds the entries j, j + m, j + 2m, ... of m bytes. So loops go along a lane, where
-neighbours are neighbours, and most become vector instructions.
+neighbors are neighbors, and most become vector instructions.
 """
 
 import numpy as np

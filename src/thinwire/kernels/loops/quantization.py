@@ -1,4 +1,4 @@
-"""Few bits an entry, and a scale for each block; the twins are in quantise.py above.
+"""Few bits an entry, and a scale for each block; the twins are in quantize.py above.
 
 Codes lie in lanes: of m bytes, byte j holds the entries j, j + m, ... . A loop fills some bytes, lane after lane, so
 that several threads may fill different ones. numba widens every sum of small integers to 64 bits, of which vectors hold
@@ -99,7 +99,7 @@ def _to_powers(x: Floats, scale: np.float32, levels: np.int32, negative: int, ch
 
 
 @compiled()
-def quantise(
+def quantize(
     x: Floats,
     bits_of_x: Integers,
     block: int,

@@ -15,7 +15,7 @@ from .set_bits import note
 
 Floats = NDArray[np.float32]
 Sizes = NDArray[np.int32]
-Places = NDArray[np.int64]
+Positions = NDArray[np.int64]
 
 WITHOUT_SIGN = np.int32(0x7FFFFFFF)
 ONE = np.uint64(1)
@@ -25,7 +25,7 @@ STRETCH = 2**16  # entries that are counted in 32 bits
 
 
 @compiled()
-def add_at(total: Floats, where: Places, values: Floats, weight: np.float32) -> None:
+def add_at(total: Floats, where: Positions, values: Floats, weight: np.float32) -> None:
     """total[where] += weight * values"""
     for i in range(len(where)):
         total[where[i]] += weight * values[i]
@@ -48,7 +48,7 @@ def sample_sum(x: Floats, rest: Floats, decay: np.float32, out: Floats) -> None:
 
 @inlined
 def _add_up(
-    x: Floats, rest: Floats, decay: np.float32, first: int, where: Places, found: Sizes, known: int, count: int
+    x: Floats, rest: Floats, decay: np.float32, first: int, where: Positions, found: Sizes, known: int, count: int
 ) -> int:
     """Of the places from `known` on, the bits of the sum there, and where they are in the longer vector."""
     for i in range(known, count):
@@ -66,7 +66,7 @@ def add_and_filter(
     far: bool,
     least: np.int32,
     first: int,
-    where: Places,
+    where: Positions,
     found: Sizes,
 ) -> int:
     """out = x + decay * rest; notes where it is as large as `least`, and its bits there.
@@ -96,7 +96,7 @@ def add_and_filter(
 
 
 @inlined
-def _look_up(x: Floats, first: int, where: Places, found: Sizes, known: int, count: int) -> int:
+def _look_up(x: Floats, first: int, where: Positions, found: Sizes, known: int, count: int) -> int:
     """As _add_up, of a vector that is there already."""
     for i in range(known, count):
         j = where[i]
@@ -105,7 +105,7 @@ def _look_up(x: Floats, first: int, where: Places, found: Sizes, known: int, cou
 
 
 @compiled()
-def filter_from(x: Floats, least: np.int32, first: int, where: Places, found: Sizes) -> int:
+def filter_from(x: Floats, least: np.int32, first: int, where: Positions, found: Sizes) -> int:
     """As add_and_filter, of a vector that is there already."""
     count = known = 0
     for i in range(0, len(x), 64):
@@ -124,7 +124,7 @@ def filter_from(x: Floats, least: np.int32, first: int, where: Places, found: Si
 
 
 @compiled()
-def keep_among(where: Places, found: Sizes, least: np.int32, equal: int, out: Places, values: Sizes) -> None:
+def keep_among(where: Positions, found: Sizes, least: np.int32, equal: int, out: Positions, values: Sizes) -> None:
     """Of what was noted, the larger entries than `least`, and the first so many of equal ones."""
     count = 0
     for i in range(len(where)):
@@ -139,7 +139,7 @@ def keep_among(where: Places, found: Sizes, least: np.int32, equal: int, out: Pl
 
 
 @compiled()
-def keep(x: Floats, bits: Sizes, least: np.int32, equal: int, out: Places) -> None:
+def keep(x: Floats, bits: Sizes, least: np.int32, equal: int, out: Positions) -> None:
     """Where x is larger than `least`, and the first so many places where it is equal; `out` is as long as that."""
     count = 0
     bar = least if equal > 0 else np.int32(least + 1)

@@ -111,8 +111,8 @@ def _reducer(method: str) -> thinwire.Reducer:
 def _one(method: thinwire.Reducer, sample: Sample, draws: int) -> _One:
     x = sample.tensor
     parameter = thinwire.Parameter(sample.name, sample.layer, x.to("meta"), tuple(range(RANKS)))
-    suited = method.suited(parameter)
-    reducer = suited.joined((x.numel(),)) or suited
+    suited = method.specialize(parameter)
+    reducer = suited.fuse((x.numel(),)) or suited
     said = [_said(reducer, x, seed) for seed in range(draws if _draws(reducer) else 1)]
     lost, nbytes = [squares for squares, _ in said], said[0][1]
     spread = variance(lost) / len(lost) if len(lost) > 1 else 0.0
@@ -137,11 +137,11 @@ def _draws(reducer: thinwire.Reducer) -> bool:
 
 def _said(reducer: thinwire.Reducer, x: Tensor, seed: int) -> tuple[float, int]:
     """The squares that one rank's message loses to the others, and its bytes; it is the first that it ever says."""
-    sender, peers = thinwire.Simulated(RANKS), thinwire.world(RANKS)
-    talks = [thinwire.together([(peers, reducer.reduce(x, reducer.init(x, seed)))]) for _ in range(RANKS)]
+    sender, peers = thinwire.Simulated(RANKS), thinwire.all_ranks(RANKS)
+    talks = [thinwire.lockstep([(peers, reducer.reduce(x, reducer.init(x, seed)))]) for _ in range(RANKS)]
     outcomes = sender.run(talks)
     ((reply, _),) = outcomes[-1]  # the first may be a server
-    sent = thinwire.dense(reply.sent).to(x.dtype).view(x.shape)
+    sent = thinwire.materialize(reply.sent).to(x.dtype).view(x.shape)
     return _squares(sent - x), sender.meters[-1].payload_bytes
 
 
@@ -160,7 +160,7 @@ def _codec(reducer: thinwire.Reducer) -> thinwire.Codec | None:
     match reducer:
         case thinwire.Average():
             return reducer.codec
-        case thinwire.Feedback():
+        case thinwire.ErrorFeedback():
             return _codec(reducer.said)
         case thinwire.EF21(momentum=0.0):
             return _codec(reducer.difference.said)

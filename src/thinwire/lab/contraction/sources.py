@@ -47,7 +47,7 @@ class Source:
         for name, shape in LAWS.items():
             generator = torch.Generator().manual_seed(self.seed)
             shares = torch.rand(self.size, generator=generator, dtype=torch.float64).clamp_(1e-12, 1 - 1e-12)
-            x = thinwire.distributions.Law(shape, 1.0).quantile(shares)
+            x = thinwire.distributions.GeneralizedNormal(shape, 1.0).quantile(shares)
             rows = max(n for n in range(1, isqrt(self.size) + 1) if self.size % n == 0)  # methods may be for matrices
             yield Sample(0, name, name, (x / x.norm()).float().view(rows, -1), "dense")
 

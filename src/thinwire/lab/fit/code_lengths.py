@@ -7,7 +7,7 @@ from torch import Tensor
 
 import thinwire
 from thinwire import Entropy, GenNorm, Histogram, Huffman, Laplace, Normal, Rans
-from thinwire.lab.fit.quantizers import Form, Quantised
+from thinwire.lab.fit.quantizers import Form, Quantized
 
 ENTROPY, PLAIN, ZSTD = "entropy", "Entropy()", "zstd-1"
 HUFFMAN = {law: f"huffman {law}" for law in ("gennorm", "normal", "laplace", "histogram")}
@@ -28,12 +28,12 @@ def codecs(grid: str) -> dict[str, Entropy]:
     return {**by_huffman, **by_rans, PLAIN: Entropy()}
 
 
-def bits(quantised: Quantised, form: Form) -> dict[str, float]:
-    """Per entry, by the names in CODES; parameters and tables are counted, the quantiser's scales are not."""
-    count, packed = quantised.symbols.numel(), quantised.packed.contiguous()
+def bits(quantized: Quantized, form: Form) -> dict[str, float]:
+    """Per entry, by the names in CODES; parameters and tables are counted, the quantizer's scales are not."""
+    count, packed = quantized.symbols.numel(), quantized.packed.contiguous()
     lengths = {name: _length(packed, codec, name) for name, codec in codecs(form.grid).items()}
     lengths[ZSTD] = _zstd_length(packed)
-    return {ENTROPY: entropy(quantised.symbols)} | {name: 8 * length / count for name, length in lengths.items()}
+    return {ENTROPY: entropy(quantized.symbols)} | {name: 8 * length / count for name, length in lengths.items()}
 
 
 def entropy(symbols: Tensor) -> float:

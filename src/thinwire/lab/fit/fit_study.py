@@ -24,7 +24,7 @@ DISTANCES = ("wasserstein", "kolmogorov")
 class Fitted:
     """A law, and how far entries are from it."""
 
-    law: thinwire.distributions.Law
+    law: thinwire.distributions.GeneralizedNormal
     wasserstein: float
     kolmogorov: float
 
@@ -38,7 +38,7 @@ class Point:
     zeros: float  # the share of entries that are exactly zero; laws are of the others
     fits: dict[str, Fitted]  # by the names in LAWS
     bits: dict[str, float]  # per entry, by the names in codes.CODES
-    side: float  # bits per entry of the quantiser's scales, which all codes send beside
+    side: float  # bits per entry of the quantizer's scales, which all codes send beside
 
     @property
     def shape(self) -> float:
@@ -181,14 +181,14 @@ def _point(x: Tensor, step: int, form: Form) -> Point:
         fits[name] = Fitted(
             law, thinwire.distributions.wasserstein(there, law), thinwire.distributions.kolmogorov(there, law)
         )
-    quantised = form.quantise(x)
+    quantized = form.quantize(x)
     return Point(
         step=step,
         deviation=float(there.double().std()),
         zeros=1 - there.numel() / x.numel(),
         fits=fits,
-        bits=codes.bits(quantised, form),
-        side=8 * quantised.side / x.numel(),
+        bits=codes.bits(quantized, form),
+        side=8 * quantized.side / x.numel(),
     )
 
 

@@ -94,7 +94,7 @@ def _bits(study: Study, layers: Sequence[Layer]) -> Figures:
         f"zstandard at level 1. {MEANS}"
     ]
     if last.side:
-        notes.append(f"The quantiser's scales are not counted: {last.side:.4f} bits an entry, whatever the code.")
+        notes.append(f"The quantizer's scales are not counted: {last.side:.4f} bits an entry, whatever the code.")
     columns = tuple(CODE_NAMES[code] for code in CODES)
     return Figures(f"Bits an entry, of {study.form.name}", columns, rows, overall, tuple(notes), SHORT_NAMES)
 

@@ -39,7 +39,7 @@ class Item:
     def needs_quiet(self) -> bool:
         """Whether what it measures is true on a quiet machine only: the time that a real link takes."""
         plan = self.job.plan
-        return self.entry.quiet_machine or (plan.link is not None and not plan.modelled)
+        return self.entry.quiet_machine or (plan.link is not None and not plan.modeled)
 
     def finished(self) -> Run | None:
         """The run, if it was finished by the same plan."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import thinwire
 
-Layers = Mapping[str, thinwire.Thin]
+Layers = Mapping[str, thinwire.LowRankLayer]
 
 
 class Phases:
@@ -25,7 +25,7 @@ class Phases:
         return {"layers": {name: tuple(layer) for name, layer in self._layers.items()}, "changes": self._changes}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._layers = {name: thinwire.Thin(*layer) for name, layer in state["layers"].items()}
+        self._layers = {name: thinwire.LowRankLayer(*layer) for name, layer in state["layers"].items()}
         self._changes = state["changes"]
 
     def told(self, parameters: int) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class Phases:
         }
 
 
-def _saved(layer: thinwire.Thin, rank: int | None) -> int:
+def _saved(layer: thinwire.LowRankLayer, rank: int | None) -> int:
     whole = layer.rows * layer.columns
     return 0 if rank is None else max(0, whole - rank * (layer.rows + layer.columns))
 

@@ -152,7 +152,7 @@ class Record:
         plan, workload, best = self.plan, self.task.workload, self._best()
         parts = {name: meter[f"{name}_seconds"] for name in ("encode", "exchange", "decode")}
         seconds = [*self.seconds[:-1], max(total, self.seconds[-1])]
-        if plan.modelled:
+        if plan.modeled:
             assert plan.link is not None
             link = Link.parse(plan.link)
             busiest = max(nbytes for rank, nbytes in enumerate(carried) if link.is_limited(rank))
@@ -175,7 +175,7 @@ class Record:
             ranks=plan.ranks,
             transport=plan.transport,
             link=plan.link,
-            modelled=plan.modelled,
+            modeled=plan.modeled,
             seed=plan.seed,
             steps=self.task.steps,
             metrics={name: value for name, value in best.items() if name != "step"},

@@ -54,7 +54,7 @@ class Run:
     metric: str = "test_accuracy"  # the one of the metrics that runs are compared by
     better: str = "higher"  # or "lower"
     link: str | None = None  # the link between the ranks, if not the machine's own
-    modelled: bool = False  # the time on the link was computed from bytes, not measured
+    modeled: bool = False  # the time on the link was computed from bytes, not measured
     # Per kind of layer: tensors, elements, bytes a step.
     kinds: dict[str, dict[str, float]] = field(default_factory=dict)
     # Per layer: name, kind, elements; at each evaluation, bytes so far and norms (see docs/lab.md).

@@ -21,7 +21,7 @@ PAGE, PICTURE = "report.html", "comparison.png"
 def write(folder: Path, target: float | None = None, links: Sequence["Link"] = ()) -> Path:
     """Save a page and a picture of all runs below a folder into it; returns the page's path.
 
-    Runs without a link are shown with the modelled time on these links, if there are any.
+    Runs without a link are shown with the modeled time on these links, if there are any.
     """
     found = sections(on_links(read(folder), links), target)
     picture.draw(found[0], looks.looks(found), folder / PICTURE)

@@ -1,4 +1,4 @@
-"""Plots of how methods adapt: a line a layer, coloured by its kind."""
+"""Plots of how methods adapt: a line a layer, colored by its kind."""
 
 from collections import Counter
 
@@ -30,7 +30,7 @@ def plots(section: Section) -> list[Plot]:
         )
         unsaid = _drawn(
             entry,
-            layers.unsaid,
+            layers.residual,
             key=f"layer-unsaid-{number}",
             title="what is left unsaid, by layer",
             y_name="norm of what is left unsaid, in gradients",
@@ -62,7 +62,7 @@ def _apart(values: list[float]) -> list[float]:
 
 
 def looks_of(groups: list[Group]) -> dict[str, Look]:
-    """A colour for each kind of layer; layers of a kind differ by their dashes."""
+    """A color for each kind of layer; layers of a kind differ by their dashes."""
     seen: Counter[str] = Counter()
     looks = {}
     for group in groups:

@@ -36,7 +36,7 @@ def _named(*lines: str) -> Callable[[Section], tuple[str, ...]]:
 
 
 def _timed(*lines: str) -> Callable[[Section], tuple[str, ...]]:
-    return lambda section: (*lines, "modelled") if section.modelled else lines
+    return lambda section: (*lines, "modeled") if section.modeled else lines
 
 
 def _metric_name(section: Section) -> tuple[str, ...]:

@@ -53,14 +53,14 @@ def row(name: str, figures: Iterable[str]) -> str:
 
 
 def swatch(look: Look) -> str:
-    """Its colour; a ring stands for a line with gaps."""
+    """Its color; a ring stands for a line with gaps."""
     return tag("span", class_="swatch ring" if look.dash else "swatch", style=f"--c:{look.css}")
 
 
 def figure(plot: Plot, key: str) -> str:
     """A plot in its frame; the key begins its name."""
     legend = [
-        tag("span", tag("span", class_="swatch", style=f"--c:{colour}") + escape(name)) for name, colour in plot.legend
+        tag("span", tag("span", class_="swatch", style=f"--c:{color}") + escape(name)) for name, color in plot.legend
     ]
     return tag(
         "figure",

@@ -48,8 +48,8 @@ def _smallest(section: Section, dense: Entry, good: list[Entry]) -> Finding:
 
 
 def _soonest(section: Section, dense: Entry, speedup: float, entry: Entry) -> Finding:
-    modelled = ", with modelled time on the link" if section.modelled else ""
-    took = f"{_took(section, entry)}, dense {_took(section, dense)}{modelled}"
+    modeled = ", with modeled time on the link" if section.modeled else ""
+    took = f"{_took(section, entry)}, dense {_took(section, dense)}{modeled}"
     if speedup > 1:
         return Finding(f"{times(speedup)} sooner", entry.label, f"The first at the target: {took}.")
     return Finding(f"{times(1 / speedup)} later", entry.label, f"No method is at the target before dense: {took}.")

@@ -84,7 +84,7 @@ def ratios(layers: list[Told]) -> list[float]:
     return [(d1 - d0) / (s1 - s0) if s1 > s0 else nan for (d0, d1), (s0, s1) in stretches]
 
 
-def unsaid(layers: list[Told]) -> list[float]:
+def residual(layers: list[Told]) -> list[float]:
     """How large what is left unsaid is, in gradients; while something is remembered."""
     found = []
     for i in range(len(layers[0]["residual"])):

@@ -28,30 +28,30 @@ def rows(ends: list[tuple[float, str]]) -> list[int]:
     return [chosen[here] for here in range(len(ends))]
 
 
-def beyond(ends: dict[str, Point], colours: dict[str, str], edge: float, up: bool) -> Iterable[str]:
+def beyond(ends: dict[str, Point], colors: dict[str, str], edge: float, up: bool) -> Iterable[str]:
     """Names above (or below) an edge of the plot, each over the end of its line."""
     found = rows([(x, label) for label, (x, _) in ends.items()])
     for (label, (x, y)), row in zip(ends.items(), found, strict=True):
         height = edge - 6 - LINE * row if up else edge + 15 + LINE * row
         lead = f"M{x:.1f} {y:.1f}V{height - 10 if up else height + 2:.1f}"
         start = min(x + 4, svg.WIDTH - width(label))
-        yield _name(label, colours[label], lead, start, height)
+        yield _name(label, colors[label], lead, start, height)
 
 
-def beside(ends: dict[str, Point], colours: dict[str, str], top: float, bottom: float, edge: float) -> Iterable[str]:
+def beside(ends: dict[str, Point], colors: dict[str, str], top: float, bottom: float, edge: float) -> Iterable[str]:
     """Names in a column, each as near to the end of its line as the others allow."""
     heights = svg.apart([y for _, y in ends.values()], LINE, top + 4, bottom - 4)
     for (label, (x, y)), height in zip(ends.items(), heights, strict=True):
         lead = f"M{x + 3:.1f} {y:.1f}L{edge + 6:.1f} {height:.1f}h4"
-        yield _name(label, colours[label], lead, edge + 13, height + 4.5)
+        yield _name(label, colors[label], lead, edge + 13, height + 4.5)
 
 
-def _name(label: str, colour: str, lead: str, x: float, y: float) -> str:
+def _name(label: str, color: str, lead: str, x: float, y: float) -> str:
     return tag(
         "g",
         tag("path", class_="lead", d=lead),
         words(shown(label), x, y, class_="label"),
         class_="series",
         data_series=label,
-        style=f"--c:{colour}",
+        style=f"--c:{color}",
     )

@@ -48,9 +48,9 @@ def notes(section: Section) -> list[str]:
     told += accumulated_text(section)
     if section.target is not None:
         told.append(_target(section))
-    if section.modelled:
+    if section.modeled:
         told.append(
-            "<b>modelled</b>: the time on the link was computed from the bytes and the link's speed, not measured."
+            "<b>modeled</b>: the time on the link was computed from the bytes and the link's speed, not measured."
         )
     elif run.transport == "simulated" and run.link is None:
         told.append(

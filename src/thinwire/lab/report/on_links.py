@@ -1,4 +1,4 @@
-"""What runs without a link would take on one: by step times measured over it, or modelled from bytes and rate."""
+"""What runs without a link would take on one: by step times measured over it, or modeled from bytes and rate."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from thinwire.lab.recording.runs import Run
 from thinwire.lab.sizing.link_model import link_seconds
 
 MEASURED = "time: its steps times the step time of a shorter run that was measured over this link"
-GUESSED = "has no link bytes by step: its modelled time follows its payload from step to step"
+GUESSED = "has no link bytes by step: its modeled time follows its payload from step to step"
 
 
 def on_links(runs: Iterable[Run], links: Sequence[Link]) -> list[Run]:
@@ -21,22 +21,22 @@ def on_links(runs: Iterable[Run], links: Sequence[Link]) -> list[Run]:
     for link in links:
         if link.star:
             raise ValueError(
-                f"the time on {link} cannot be modelled from finished runs, which tell the bytes of one link only: "
-                "train with --link and --modelled"
+                f"the time on {link} cannot be modeled from finished runs, which tell the bytes of one link only: "
+                "train with --link and --modeled"
             )
     if all(run.link is not None for run in runs):
-        raise ValueError("all runs have a link of their own: a time can be modelled only for runs without one")
+        raise ValueError("all runs have a link of their own: a time can be modeled only for runs without one")
     with_link = [run for run in runs if run.link is not None]
     without = [run for run in runs if run.link is None]
     return [timed for link in dict.fromkeys(links) for timed in _on(without, link, with_link)] + with_link
 
 
 def _on(runs: Sequence[Run], link: Link, others: Sequence[Run]) -> list[Run]:
-    """Runs of a task are compared with each other: their times are all measured, or all modelled."""
+    """Runs of a task are compared with each other: their times are all measured, or all modeled."""
     measured = {
         key: list(same)
         for key, same in groupby(
-            sorted((run for run in others if run.link == str(link) and not run.modelled), key=_what_takes_time),
+            sorted((run for run in others if run.link == str(link) and not run.modeled), key=_what_takes_time),
             key=_what_takes_time,
         )
     }
@@ -91,7 +91,7 @@ def _modelled(run: Run, link: Link) -> Run:
     return replace(
         run,
         link=str(link),
-        modelled=True,
+        modeled=True,
         seconds=run.seconds | {"total": total, "exchange": on_wire[run.steps]},
         history=later(run.history),
         evaluations=later(run.evaluations),

@@ -47,13 +47,13 @@ def _told(sections: list[Section], runs: list[Run]) -> str:
     said += " or ".join(dict.fromkeys(run.version for run in runs)) + "."
     machines = dict.fromkeys(", ".join(f"{name} {value}" for name, value in run.machine.items()) for run in runs)
     told = [f"On {machine}." for machine in machines if machine]
-    modelled = f" Times on the link are {MODELLED}: computed from bytes, not measured."
-    some = modelled if any(section.modelled for section in sections) else ""
+    modeled = f" Times on the link are {MODELLED}: computed from bytes, not measured."
+    some = modeled if any(section.modeled for section in sections) else ""
     return tag("p", escape(" ".join([said, *told])) + some, class_="quiet")
 
 
 def _different(runs: list[Run]) -> int:
-    """How many runs there are; one whose time is modelled on several links is one, with the same metrics."""
+    """How many runs there are; one whose time is modeled on several links is one, with the same metrics."""
     return len({id(run.metrics) for run in runs})
 
 

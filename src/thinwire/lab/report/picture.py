@@ -51,7 +51,7 @@ def draw(section: Section, looks: dict[str, Look], path: Path) -> None:
             time.yaxis.set_major_formatter(FuncFormatter(lambda value, _: units.percent(value)))
     time.set_ylabel(units.metric_name(run.metric) if evaluated else "training loss")
     time.set_xlim(left=0)
-    time.set_xlabel("training time in seconds" + (", modelled" if section.modelled else ""))
+    time.set_xlabel("training time in seconds" + (", modeled" if section.modeled else ""))
     nbytes.set(xlabel="bytes said by one rank (payload)", xscale="log")
     nbytes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: units.rounded_bytes(value)))
     nbytes.xaxis.set_minor_formatter(NullFormatter())

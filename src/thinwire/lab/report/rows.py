@@ -34,7 +34,7 @@ def grid(scale: Axis, count: int, say: Callable[[float], str], name: str) -> str
     return tag("g", *drawn)
 
 
-def piece(scale: Axis, start: float, end: float, row: int, colour: str, said: str, inside: str = "") -> str:
+def piece(scale: Axis, start: float, end: float, row: int, color: str, said: str, inside: str = "") -> str:
     left, right = scale.at(start), scale.at(end)
     box = tag(
         "rect",
@@ -43,11 +43,11 @@ def piece(scale: Axis, start: float, end: float, row: int, colour: str, said: st
         y=top(row) + (ROW - BAR) / 2,
         width=f"{right - left:.2f}",
         height=BAR,
-        fill=colour,
+        fill=color,
     )
     if not inside or right - left < svg.LETTER * len(inside) + 6:
         return box
-    shade = "on-light" if _is_light(colour) else "on-dark"
+    shade = "on-light" if _is_light(color) else "on-dark"
     return box + words(inside, (left + right) / 2, middle(row), class_=f"inside {shade}", text_anchor="middle")
 
 
@@ -61,9 +61,9 @@ def row(label: str, number: int, looks: dict[str, Look], scale: Axis, pieces: li
 
 
 def middle(row: int) -> float:
-    return top(row) + ROW / 2 + 4.5  # the base of letters that are centred
+    return top(row) + ROW / 2 + 4.5  # the base of letters that are centered
 
 
-def _is_light(colour: str) -> bool:
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+def _is_light(color: str) -> bool:
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return 0.299 * red + 0.587 * green + 0.114 * blue > 140

@@ -166,8 +166,8 @@ class Section:
         return [entry for entry in self.entries if entry.sends]
 
     @property
-    def modelled(self) -> bool:
-        return any(run.modelled for run in self.runs)
+    def modeled(self) -> bool:
+        return any(run.modeled for run in self.runs)
 
     @property
     def differs(self) -> bool:
@@ -210,7 +210,7 @@ def sections(runs: Iterable[Run], target: float | None = None) -> list[Section]:
     """Sort runs into what can be compared; without a target, it is within 1 % of dense's metric, or of the best."""
     tasks: dict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in tuning.once(runs):
-        task = (run.workload, run.link, run.ranks, run.transport, run.modelled, run.budget, run.shards, run.batch)
+        task = (run.workload, run.link, run.ranks, run.transport, run.modeled, run.budget, run.shards, run.batch)
         tasks[(*task, run.threads, run.straggler, run.metric, run.better)].append(run)
     metrics = sorted({run.metric for (run, *_) in tasks.values()})
     if target is not None and len(metrics) > 1:

@@ -52,7 +52,7 @@ def _narrow(column: Column, figure: str) -> str:
 
 def heading(section: Section) -> str:
     run = section.first
-    link = "" if run.link is None else f", {link_text(run.link)}" + (" (modelled)" if run.modelled else "")
+    link = "" if run.link is None else f", {link_text(run.link)}" + (" (modeled)" if run.modeled else "")
     shards = "" if run.shards == "iid" else f", shards {run.shards}"
     slow = "" if run.straggler is None else f", {Straggler.parse(run.straggler, run.ranks)}"
     return f"{run.workload}, {counted(run.ranks, 'rank')}, {run.transport}{link}{shards}{slow}"
@@ -75,8 +75,8 @@ def _short_notes(section: Section) -> list[str]:
     if section.target is not None and _tells_targets(section):
         notes.append(f"Target: {target_text(section)}.")
     notes += accumulated_text(section)
-    if section.modelled:
-        notes.append("Modelled: the time on the link was computed from the bytes, not measured.")
+    if section.modeled:
+        notes.append("Modeled: the time on the link was computed from the bytes, not measured.")
     elif section.first.transport == "simulated" and section.first.link is None:
         notes.append("Simulated: in one process, so no time is counted for the exchange.")
     return notes

@@ -24,7 +24,7 @@ LAYERS = (
     "<b>small ones</b>: small tensors that share a message. Which they are depends on the method. <b>joined ones</b>: "
     "tensors of any size that a method takes together.",
 )
-MODELLED = tag("span", "modelled", class_="tag")
+MODELLED = tag("span", "modeled", class_="tag")
 
 
 def task(section: Section, chosen: dict[str, Look], key: str) -> str:
@@ -35,7 +35,7 @@ def task(section: Section, chosen: dict[str, Look], key: str) -> str:
     ]
     return tag(
         "section",
-        tag("h2", escape(heading(section).removesuffix(" (modelled)")), " " + MODELLED if section.modelled else ""),
+        tag("h2", escape(heading(section).removesuffix(" (modeled)")), " " + MODELLED if section.modeled else ""),
         _told(section),
         completeness.remarks(section),
         completeness.warnings(section),

@@ -212,4 +212,4 @@ def _shown(event: dict[str, Any]) -> str:
 
 
 def _ranks_of(plan: Plan) -> tuple[Any, ...]:
-    return plan.transport, plan.size, plan.link, plan.modelled, plan.threads
+    return plan.transport, plan.size, plan.link, plan.modeled, plan.threads

@@ -19,8 +19,8 @@ def run(folder: Path, console: Console, ranks: int = RANKS, steps: int = STEPS) 
     said = {"workload": "digits-cnn", "methods": METHODS, "ranks": ranks, "steps": steps, "link": LINK}
     reason = links.possible()
     if reason:
-        said["modelled"] = True
-    how = f"The link is modelled, as none can be made here: {reason}." if reason else "The link is real."
+        said["modeled"] = True
+    how = f"The link is modeled, as none can be made here: {reason}." if reason else "The link is real."
     console.print(
         f"[bold]{len(METHODS)} methods[/], {ranks} processes each over torch.distributed (gloo), joined by "
         f"{LINK.replace('mbit', ' Mbit/s')}: a small CNN on handwritten digits, {steps} steps. {how}\n"

@@ -79,15 +79,15 @@ def check(jobs: Sequence[Job]) -> None:
         check_plan(plan)
     for plan in {_task(job.plan): job.plan for job in jobs}.values():
         task_of(plan)
-    real = [job.plan.link for job in jobs if job.plan.link is not None and not job.plan.modelled]
+    real = [job.plan.link for job in jobs if job.plan.link is not None and not job.plan.modeled]
     reason = links.possible() if real else None
     if reason:
         raise PlanError(
-            f"a link of {real[0]} cannot be made here: {reason}. With --modelled, the ranks use the machine's own "
-            "network, and the time on the link is computed from the bytes and marked as modelled"
+            f"a link of {real[0]} cannot be made here: {reason}. With --modeled, the ranks use the machine's own "
+            "network, and the time on the link is computed from the bytes and marked as modeled"
         )
 
 
 def _task(plan: Plan) -> tuple[Plan, int]:
     """What its task depends on: not the method, but how many ranks it leaves to train."""
-    return replace(plan, method="dense", seed=0), len(thinwire.servers_apart(thinwire.strategy_of(plan.method)))
+    return replace(plan, method="dense", seed=0), len(thinwire.dedicated_servers(thinwire.strategy_of(plan.method)))

@@ -54,7 +54,7 @@ def task_of(plan: Plan) -> Task:
         training, validation = workload.hold_back(training, budget.validation, folder)
     count = min(budget.training or len(training), len(training))
     order = torch.randperm(len(training), generator=torch.Generator().manual_seed(plan.seed))
-    serving = thinwire.servers_apart(thinwire.strategy_of(plan.method))
+    serving = thinwire.dedicated_servers(thinwire.strategy_of(plan.method))
     batch = batch_per_rank(plan, workload, plan.ranks - len(serving))
     trainers = plan.size - len(serving)
     examples = order[:count].sort().values
@@ -135,10 +135,12 @@ class Learner:
         strategy, ranks = thinwire.strategy_of(method), 1
         if isinstance(strategy, thinwire.ABTraining):
             strategy = thinwire.DataParallel(strategy.reducer)
-        if isinstance(strategy, thinwire.Neighbours):  # which need one to speak to; a graph may be of more ranks only
+        if isinstance(
+            strategy, thinwire.Decentralized
+        ):  # which need one to speak to; a graph may be of more ranks only
             strategy, ranks = replace(strategy, topology=thinwire.Complete()), 2  # type: ignore[type-var]  # a dataclass
-        if isinstance(strategy, thinwire.Nested | thinwire.Leader):
-            strategy = replace(strategy, groups=thinwire.Together())
+        if isinstance(strategy, thinwire.Hierarchical | thinwire.LeaderSGD):
+            strategy = replace(strategy, groups=thinwire.OneGroup())
         ranks = max(ranks, 1 + max(thinwire.servers(strategy), default=0))
         Sizer(replica, [gradients_of(replica)], ranks, STEPS).measure(strategy)
         torch.set_rng_state(draws)

@@ -27,7 +27,7 @@ class Plan:
     ranks: int = 4
     transport: str = "processes"
     link: str | None = None  # such as 100mbit, or 50mbit/10mbit for down/up; None: the machine's own
-    modelled: bool = False  # compute the time on the link from the bytes, instead of making the link
+    modeled: bool = False  # compute the time on the link from the bytes, instead of making the link
     budget: str = "small"
     steps: int | None = None  # batches of all ranks, instead of the budget's
     epochs: float | None = None  # instead of the budget's
@@ -60,7 +60,7 @@ class Plan:
             raise PlanError(
                 f"a run takes a batch over all ranks or one per rank, not both ({self.batch} and {self.batch_per_rank})"
             )
-        real_link = self.link is not None and not self.modelled
+        real_link = self.link is not None and not self.modeled
         if self.alone and (self.method != "dense" or real_link or self.straggler is not None):
             raise PlanError("a rank that trains alone exchanges nothing: it takes dense, no real link and no straggler")
         if self.capture is not None and self.accumulate > 1:
@@ -72,8 +72,8 @@ class Plan:
         for name, choices in (("transport", TRANSPORTS), ("budget", BUDGETS)):
             if getattr(self, name) not in choices:
                 raise PlanError(f"the {name} is one of {', '.join(choices)}, not {getattr(self, name)!r}")
-        if self.modelled and self.link is None:
-            raise PlanError("a modelled time needs a link to model, such as --link 100mbit")
+        if self.modeled and self.link is None:
+            raise PlanError("a modeled time needs a link to model, such as --link 100mbit")
         if self.straggler is not None:
             try:
                 Straggler.parse(self.straggler, self.ranks)
@@ -137,7 +137,7 @@ def plan_of(said: Mapping[str, Any]) -> Plan:
         if name not in said:
             raise PlanError(f"a run needs a {name}: --{name}, or {name} = ... in a run file")
     if said.get("link") and (said.get("transport") == "simulated" or said.get("alone")):
-        said = {**said, "modelled": True}  # simulated ranks have no wires, and one alone needs none
+        said = {**said, "modeled": True}  # simulated ranks have no wires, and one alone needs none
     return Plan(**said)
 
 

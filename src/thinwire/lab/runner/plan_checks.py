@@ -17,7 +17,7 @@ def check_plan(plan: Plan) -> None:
     skew(plan.shards)
     if plan.link is not None:
         Link.parse(plan.link)
-    batch_per_rank(plan, workload, plan.ranks - len(thinwire.servers_apart(strategy)))
+    batch_per_rank(plan, workload, plan.ranks - len(thinwire.dedicated_servers(strategy)))
 
 
 def check_budget(plan: Plan, workload: Workload) -> None:
@@ -39,8 +39,8 @@ def batch_per_rank(plan: Plan, workload: Workload, trainers: int) -> int:
 def check_server(plan: Plan) -> None:
     """Raise PlanError if a plan does not go with where its method has a server."""
     strategy = thinwire.strategy_of(plan.method)
-    if plan.capture and 0 in thinwire.servers_apart(strategy):
-        raise PlanError("rank 0 only serves, so it has no gradients to capture: let another rank serve, with at=1")
+    if plan.capture and 0 in thinwire.dedicated_servers(strategy):
+        raise PlanError("rank 0 only serves, so it has no gradients to capture: let another rank serve, with rank=1")
     if plan.link is not None and Link.parse(plan.link).star:
         if plan.size == 1:
             raise PlanError(f"{plan.link} has rank {CENTRE} in the middle, and there is no other")

@@ -42,7 +42,7 @@ def run(plans: list[Plan], hear: Hear, places: list[Place] | None = None) -> Non
 
 def _listen(command: list[str], first: Plan, hear: Hear) -> None:
     """Run a command of ranks to its end, and pass on what it tells and says."""
-    if first.link is not None and not first.modelled:
+    if first.link is not None and not first.modeled:
         command = links.wrapped(command, links.Link.parse(first.link), first.size)
     said: list[str] = []
     with subprocess.Popen(

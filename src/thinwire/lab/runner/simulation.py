@@ -43,7 +43,7 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], place: Place = Plac
 
     Its seconds are those of one rank: what it computes, encodes and decodes, as if it had a core of its own.
     """
-    world = thinwire.World(plan.size)
+    world = thinwire.InProcessCluster(plan.size)
 
     def clock(rank: int, meter: thinwire.Meter) -> OwnClock:
         return OwnClock(meter, lambda: world.talked[rank], factor_of(plan.straggler, rank, plan.size))

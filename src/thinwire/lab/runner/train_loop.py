@@ -52,7 +52,7 @@ class Trainer:
         self.context = self.replicator.context
         self.learner = Learner(plan, task, self.context.rank)
         strategy = thinwire.strategy_of(plan.method)
-        self.alike, self.serving = isinstance(strategy, thinwire.DataParallel), thinwire.servers_apart(strategy)
+        self.alike, self.serving = isinstance(strategy, thinwire.DataParallel), thinwire.dedicated_servers(strategy)
         self.first = next(r for r in range(plan.size) if r not in self.serving)  # whose residuals are told
         self.record = Record(plan, task, warned)
         self.draws = False
@@ -99,16 +99,16 @@ class Trainer:
         def step_fn(context: thinwire.Context, step: int) -> None:
             nonlocal told
             clock.wait()
-            handle.rate(learner.rate)
+            handle.set_lr(learner.rate)
             with capture.at(step):
                 loss = learner.backward(model)
-            handle.loss(loss)
+            handle.report_loss(loss)
             if not agreed_in_step:
                 weigh()
             learner.update()
             record.step(loss, handle.meter, clock.read())
             record.phases.note(step, handle.factored())
-            record.codes.note(step, handle.learning(), [handle.meter.said], replica.parameters)
+            record.codes.note(step, handle.learning(), [handle.meter.payload_by_unit], replica.parameters)
             if record.is_due():
                 with aside():
                     self._evaluate(handle, step)
@@ -153,7 +153,7 @@ class Trainer:
                 steps.throw(error)  # to where the other replicas are told of it
         clock.stop()
         meter = handle.meter.as_dict(prefix="") | ({"exchange_seconds": 0.0} if clock.own else {})
-        counted = {"meter": meter, "said": handle.meter.said, "wire": wire.carried()}
+        counted = {"meter": meter, "said": handle.meter.payload_by_unit, "wire": wire.carried()}
         mine = counted | {"links": links_of(context.rank, handle.meter), "compute": clock.computed()}
         mine |= {"total": record.seconds[-1], "coded": record.codes.payload, "cpu": record.took()["cpu"]}
         return self._told(handle, mine, clock.own)
@@ -213,9 +213,9 @@ class Trainer:
 def _others(handle: thinwire.Handle, method: str) -> dict[str, nn.Module]:
     """Models that a method has besides the mean."""
     strategy = thinwire.strategy_of(method)
-    if isinstance(strategy, thinwire.Leader):
+    if isinstance(strategy, thinwire.LeaderSGD):
         return {"leader": handle.leader()}
-    return {"centre": handle.centre()} if isinstance(strategy, thinwire.Elastic) else {}
+    return {"center": handle.center()} if isinstance(strategy, thinwire.EASGD) else {}
 
 
 class Wire:

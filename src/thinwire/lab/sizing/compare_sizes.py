@@ -10,7 +10,7 @@ from thinwire.lab.report import human
 from thinwire.lab.sizing.sizes import LINKS, Size, Sizer, total
 from thinwire.lab.tables import plain_table
 
-BASELINE = "dpsgd"  # what a method of neighbours is compared with, beside dense
+BASELINE = "dpsgd"  # what a method of neighbors is compared with, beside dense
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def compare(method: str, model: str, ranks: int, steps: int) -> Comparison:
     for name, other in (("sharded", thinwire.sharded(strategy)), ("gathered", thinwire.gathered(strategy))):
         if other != strategy:
             forms[f"{name} instead"] = total(sizer.measure(other))
-    for plain in (BASELINE, "fp16", "dense") if isinstance(strategy, thinwire.Neighbours) else ("fp16", "dense"):
+    for plain in (BASELINE, "fp16", "dense") if isinstance(strategy, thinwire.Decentralized) else ("fp16", "dense"):
         forms[plain] = total(sizer.measure(plain))
     return Comparison(model, ranks, thinwire.methods.notation_of(strategy), kinds, forms)
 

@@ -36,7 +36,7 @@ class Way(NamedTuple):
     target: int | None
     varies: bool  # in length
 
-    def listeners(self, rank: int, ranks: int) -> int:
+    def receivers(self, rank: int, ranks: int) -> int:
         """How many others hear a rank."""
         if self.source not in (None, thinwire.EACH, rank):
             return 0
@@ -44,7 +44,7 @@ class Way(NamedTuple):
 
     def speakers(self, rank: int, ranks: int) -> int:
         """How many others a rank hears."""
-        return Way(self.target, self.source, self.varies).listeners(rank, ranks)
+        return Way(self.target, self.source, self.varies).receivers(rank, ranks)
 
 
 class Round:
@@ -62,11 +62,11 @@ class Round:
         for way, nbytes in self.sealed.items():
             spoken = ranks if way.target == thinwire.EACH else way.source in (None, thinwire.EACH, rank)
             payload += nbytes * spoken
-            out += nbytes * way.listeners(rank, ranks)
+            out += nbytes * way.receivers(rank, ranks)
             into += nbytes * way.speakers(rank, ranks)
         varied = [way for way in self.sealed if way.varies]
         # One length for each other rank that hears, or is heard, in any of these ways.
-        told = max((max(way.listeners(rank, ranks), way.speakers(rank, ranks)) for way in varied), default=0)
+        told = max((max(way.receivers(rank, ranks), way.speakers(rank, ranks)) for way in varied), default=0)
         posts = (LENGTH_BYTES * told, max(out, into), max(others * shard, whole - shard))
         return Load(payload, sum(posts), sum(nbytes > 0 for nbytes in posts))
 
@@ -77,7 +77,7 @@ def _shard(count: int, rank: int, ranks: int) -> int:
     return min(max(count - rank * size, 0), size)
 
 
-class Talks:
+class Exchanges:
     """What one rank says in some steps, in a world of so many ranks."""
 
     def __init__(
@@ -143,7 +143,7 @@ class Talks:
             return self._say_shards(message, into.sealed, way)
         reply, nbytes = _alone(message)
         if codec.linear and message.source is None and message.target is None:
-            signal = codec.encode((thinwire.dense(message.tensor),), message.seed)[0]
+            signal = codec.encode((thinwire.materialize(message.tensor),), message.seed)[0]
             into.summed[signal.dtype] += signal.numel()
         else:
             into.sealed[way] += nbytes
@@ -157,7 +157,7 @@ class Talks:
     ) -> thinwire.Reply[Tensor]:
         """A few shards stand for all: their sizes are equal, or vary with the values."""
         self.in_shards = True
-        whole = thinwire.dense(message.tensor)
+        whole = thinwire.materialize(message.tensor)
         flat = whole.flatten()
         size = -(-flat.numel() // self.ranks)
         shards = pad(flat, (0, size * self.ranks - flat.numel())).view(self.ranks, -1)
@@ -175,5 +175,5 @@ def _alone(message: thinwire.Message) -> tuple[thinwire.Reply[Tensor], int]:
         return (yield message._replace(source=0, target=None))  # by name: so it is sealed, linear or not
 
     sender = thinwire.Simulated(1)
-    ((reply,),) = sender.run([thinwire.together([(thinwire.world(1), conversation())])])
+    ((reply,),) = sender.run([thinwire.lockstep([(thinwire.all_ranks(1), conversation())])])
     return reply, sender.meters[0].payload_bytes

@@ -16,7 +16,7 @@ import thinwire
 from thinwire.lab.links import Link
 from thinwire.lab.report import check_drawing, human
 from thinwire.lab.report.number_format import duration, link_text
-from thinwire.lab.sizing.extrapolation import Load, Talks
+from thinwire.lab.sizing.extrapolation import Exchanges, Load
 from thinwire.lab.sizing.sizes import STEPS, Sizer
 from thinwire.lab.tables import plain_table
 
@@ -178,7 +178,7 @@ class _Form:
     def __init__(self, strategy: Any, measured: Sizer) -> None:
         if not isinstance(strategy, thinwire.DataParallel):
             raise ValueError(
-                f"{strategy!r} speaks with neighbours only, so what a node carries follows from how many it has, not "
+                f"{strategy!r} speaks with neighbors only, so what a node carries follows from how many it has, not "
                 "from the size of the world: `thinwire size` measures it, and `thinwire topology` tells of the graph"
             )
         self.strategy, self.measured = strategy, measured
@@ -196,8 +196,8 @@ class _Form:
             self._loads[ranks] = talks.load(ranks)
         return self._loads[ranks]
 
-    def _measure(self, ranks: int) -> Talks:
-        return Talks(self.strategy, self.measured.replica, self.measured.gradients[0], ranks, STEPS)
+    def _measure(self, ranks: int) -> Exchanges:
+        return Exchanges(self.strategy, self.measured.replica, self.measured.gradients[0], ranks, STEPS)
 
 
 def _crossings(forms: dict[str, _Form], worlds: list[int]) -> Iterator[str]:

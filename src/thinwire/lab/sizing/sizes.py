@@ -59,7 +59,7 @@ def gradients_of(replica: thinwire.Replica) -> dict[str, Tensor]:
 
 def is_led(unit: thinwire.Unit) -> bool:
     """Whether ranks take turns in telling the others what it is about."""
-    return any(isinstance(part, thinwire.Led) for part in thinwire.parts_of(unit.reducer))
+    return any(isinstance(part, thinwire.LeaderTopK) for part in thinwire.parts_of(unit.reducer))
 
 
 class Sizer:
@@ -110,12 +110,12 @@ class Sizer:
             self._step(between)
         between.land()
         before = [meter.link_bytes for meter in between.meters]
-        said = [dict(meter.said) for meter in between.meters]
+        said = [dict(meter.payload_by_unit) for meter in between.meters]
         for _ in range(steps):
             self._step(between)
         between.land()
         rank, meter = max(enumerate(between.meters), key=lambda counted: counted[1].link_bytes)
-        payload = {key: nbytes - said[rank].get(key, 0) for key, nbytes in meter.said.items()}
+        payload = {key: nbytes - said[rank].get(key, 0) for key, nbytes in meter.payload_by_unit.items()}
         all_said = max(1, sum(payload.values()))
         carried = [now.link_bytes - then for now, then in zip(between.meters, before, strict=True)]
         link = carried[rank] / all_said  # a byte that is said may go to several

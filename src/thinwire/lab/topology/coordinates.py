@@ -10,7 +10,7 @@ Segment = tuple[Point, Point]
 
 
 @dataclass(frozen=True)
-class Places:
+class LeaderPositions:
     points: tuple[Point, ...]  # by rank; on a circle around (0, 0) of radius 1, or a step of the grid apart
     grid: tuple[int, int] | None = None  # its rows and columns
     step: float = 1  # between the lines of a grid
@@ -26,13 +26,13 @@ class Places:
         return [(a, (a[0] + out[0], a[1] + out[1])), ((b[0] - out[0], b[1] - out[1]), b)]
 
 
-def places(topology: thinwire.Topology, size: int) -> Places:
+def places(topology: thinwire.Topology, size: int) -> LeaderPositions:
     if isinstance(topology, thinwire.Torus) and min(topology.sides(size)) > 1:
         rows, columns = topology.sides(size)
-        return Places(tuple((rank % columns, rank // columns) for rank in range(size)), (rows, columns))
+        return LeaderPositions(tuple((rank % columns, rank // columns) for rank in range(size)), (rows, columns))
     if isinstance(topology, thinwire.Star) and size > 2:
-        return Places(((0, 0), *_circle(size - 1)))
-    return Places(_circle(size))
+        return LeaderPositions(((0, 0), *_circle(size - 1)))
+    return LeaderPositions(_circle(size))
 
 
 def _circle(size: int) -> tuple[Point, ...]:

@@ -7,7 +7,7 @@ from rich.text import Text
 
 import thinwire
 from thinwire.lab.topology.braille import ACROSS, DOWN, Canvas
-from thinwire.lab.topology.coordinates import Places, Point, places
+from thinwire.lab.topology.coordinates import LeaderPositions, Point, places
 
 MOST_RANKS, MOST_EDGES = 32, 150  # that can be told apart
 WIDEST = 76  # columns that a grid may take
@@ -24,7 +24,7 @@ def drawing(topology: thinwire.Topology, graph: thinwire.Graph) -> Iterator[Text
         yield Text("Lines that leave the grid come back on the other side.")
 
 
-def _grid(graph: thinwire.Graph, placed: Places, rows: int, columns: int) -> Canvas:
+def _grid(graph: thinwire.Graph, placed: LeaderPositions, rows: int, columns: int) -> Canvas:
     """Ranks stand where lines cross."""
     across, down = min(8, WIDEST // columns), 4 if columns <= 8 else 3  # characters of a step
     canvas = Canvas(columns * across, rows * down)
@@ -40,7 +40,7 @@ def _grid(graph: thinwire.Graph, placed: Places, rows: int, columns: int) -> Can
     return canvas
 
 
-def _circle(graph: thinwire.Graph, placed: Places) -> Canvas:
+def _circle(graph: thinwire.Graph, placed: LeaderPositions) -> Canvas:
     """Labels stand outside, so that lines are seen from end to end; that of a hub stands over its lines."""
     radius = DOWN * round(3 if graph.size == 2 else 4.5 + 0.25 * graph.size)  # in dots, which are as wide as high
     middle = (radius + ROOM * ACROSS, radius + DOWN + 1)  # and in the middle of a line
@@ -53,13 +53,13 @@ def _circle(graph: thinwire.Graph, placed: Places) -> Canvas:
     for rank, point in enumerate(placed.points):
         label, (x, y) = str(rank), at(point)
         outside = hypot(*point) > 0.5
-        centre = x // ACROSS + 0.5 + point[0] * (1.5 + len(label) / 2)
-        row, column = int((y + DOWN * point[1]) // DOWN), round(centre - len(label) / 2)
+        center = x // ACROSS + 0.5 + point[0] * (1.5 + len(label) / 2)
+        row, column = int((y + DOWN * point[1]) // DOWN), round(center - len(label) / 2)
         canvas.label(label, row, column, room=int(not outside))
     return canvas
 
 
-def _lines(canvas: Canvas, graph: thinwire.Graph, placed: Places, at: Callable[[Point], Point]) -> None:
+def _lines(canvas: Canvas, graph: thinwire.Graph, placed: LeaderPositions, at: Callable[[Point], Point]) -> None:
     for edge in graph.edges:
         for start, end in placed.segments(*edge):
             canvas.line(at(start), at(end))

@@ -22,7 +22,7 @@ SHARE = 1e-3  # of the differences, that rounds are told for
 LONGEST = 62  # letters of a round's edges, that are told one by one
 LONGEST_NOTATION = 240  # letters
 
-SHORT_NAMES = {"Gossip": "dpsgd", "EdgeGossip": "powergossip", "Push": "sgp"}
+SHORT_NAMES = {"Gossip": "dpsgd", "EdgeGossip": "powergossip", "PushSum": "sgp"}
 
 Span = tuple[float, float]  # the least and the greatest
 
@@ -48,7 +48,7 @@ class Told:
         return {
             "Gossip": self.graph.doubly_stochastic,
             "EdgeGossip": self.graph.symmetric and not self.graph.varies,
-            "Push": True,
+            "PushSum": True,
         }
 
     @cached_property
@@ -57,7 +57,7 @@ class Told:
         return _span(np.concatenate([np.diag(phase) for phase in self.graph.phases]))
 
     @cached_property
-    def neighbours(self) -> Span | None:
+    def neighbors(self) -> Span | None:
         """What they make of what another says; None if nobody says anything."""
         apart = ~np.eye(self.graph.size, dtype=bool)
         heard = np.concatenate([phase[apart & (phase != 0)] for phase in self.graph.phases])
@@ -83,7 +83,7 @@ class Told:
             "rounds": self.edges_in_turn(),
             "degree": graph.degree,
             "own_weights": self.own,
-            "neighbour_weights": self.neighbours,
+            "neighbour_weights": self.neighbors,
             "symmetric": graph.symmetric,
             "doubly_stochastic": graph.doubly_stochastic,
             "spectral_gap": graph.spectral_gap,
@@ -123,7 +123,7 @@ class Told:
             for number, said in enumerate(self.said_in_turn(), start=1):
                 yield f"  round {number}", said
         yield "busiest rank", f"speaks to {counted(graph.degree, 'other')}" + " in a round" * graph.varies
-        yield "weights", f"own {_range(self.own)}" + (f", others' {_range(self.neighbours)}" if self.neighbours else "")
+        yield "weights", f"own {_range(self.own)}" + (f", others' {_range(self.neighbors)}" if self.neighbors else "")
         yield "", self._sums()
         yield "spectral gap", f"{graph.spectral_gap:.5g}"
         yield "to a thousandth", self._settling()

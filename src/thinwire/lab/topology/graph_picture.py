@@ -8,7 +8,7 @@ from pathlib import Path
 from thinwire.lab.report.charts.style import HUES, INK
 from thinwire.lab.report.charts.svg import tag, words
 from thinwire.lab.report.number_format import counted
-from thinwire.lab.topology.coordinates import Places, Point, Segment, places
+from thinwire.lab.topology.coordinates import LeaderPositions, Point, Segment, places
 from thinwire.lab.topology.figures import Told
 
 MOST_EDGES = 5_000  # that a picture has
@@ -65,9 +65,9 @@ def picture(told: Told) -> str:
     )
 
 
-def _spread(placed: Places, size: int) -> Places:
+def _spread(placed: LeaderPositions, size: int) -> LeaderPositions:
     scale = GRID_STEP if placed.grid else max(110, size * 3.4 * NODE / 6.28)
-    return Places(tuple((x * scale, y * scale) for x, y in placed.points), placed.grid, scale)
+    return LeaderPositions(tuple((x * scale, y * scale) for x, y in placed.points), placed.grid, scale)
 
 
 def _colours() -> str:
@@ -84,8 +84,8 @@ def _arrow(hue: int) -> str:
     return tag("marker", head, id=f"m{hue}", orient="auto-start-reverse", markerUnits="userSpaceOnUse", **box)
 
 
-def _edges(told: Told, where: Places) -> Iterator[str]:
-    """Each in the colour of the first round that has it; an arrow for each way, where ways count."""
+def _edges(told: Told, where: LeaderPositions) -> Iterator[str]:
+    """Each in the color of the first round that has it; an arrow for each way, where ways count."""
     drawn: set[tuple[int, int]] = set()
     for number, edges in enumerate(told.edges_in_turn()):
         there, hue = set(edges), f"m{number % len(HUES)}"
@@ -118,7 +118,7 @@ def _shortened(segment: Segment, points: tuple[Point, ...]) -> Segment:
     return start, end
 
 
-def _nodes(where: Places) -> Iterator[str]:
+def _nodes(where: LeaderPositions) -> Iterator[str]:
     for rank, (x, y) in enumerate(where.points):
         yield tag("circle", class_="node", cx=f"{x:.1f}", cy=f"{y:.1f}", r=NODE)
         yield words(str(rank), x, y + 4.5, class_="rank")

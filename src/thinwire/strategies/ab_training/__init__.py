@@ -2,14 +2,14 @@
 
 from .export import export, load_low_rank, smaller
 from .factored_layers import FACTORED, Factored
+from .factored_model import FactoredModel, LowRankLayer, decomposed
 from .plain_layers import merged, thin
-from .workshop import Thin, Workshop, decomposed
 
 __all__ = [
     "FACTORED",
     "Factored",
-    "Thin",
-    "Workshop",
+    "FactoredModel",
+    "LowRankLayer",
     "decomposed",
     "export",
     "load_low_rank",

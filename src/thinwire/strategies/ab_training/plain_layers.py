@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from .factored_layers import Factored
-from .workshop import decomposed, plain
+from .factored_model import decomposed, plain
 
 THIN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ...codecs import Identity
-from ...core import Codec, Reducer, Replica, State, Talk
+from ...core import Codec, Reducer, Replica, Rounds, State
 from ...core.described import parts_of
-from ...core.outcome import Outcome
+from ...core.outcome import StepResult
 from ...reducers import Learned, as_reducer
 from ...topologies import Grouping, Groups, group_of, part_of, within
 from ..data_parallel import DataParallel
@@ -15,8 +15,8 @@ from ..independent import Independent
 from ..layer_report import Layer
 from ..units import Unit
 from . import synchronization as syncs
+from .factored_model import MOMENTS
 from .synchronization import SYNC, SYNCS, workshop_of
-from .workshop import MOMENTS
 
 WEIGHTS, FACTORS = "gradients of weights", "gradients of factors"  # what the meter counts bytes under
 
@@ -134,35 +134,35 @@ class ABTraining(Independent):
             bench.train("weight" if bench.rank is None else self.trains(replica))
         return ABState(0, self._exchange.init(self.active(replica)))
 
-    def before_update(self, replica: Replica, state: ABState) -> Talk:
+    def before_update(self, replica: Replica, state: ABState) -> Rounds:
         workshop_of(replica).slow_down(self.slowed(state.step))
         active, split = self.active(replica), self.is_split(state.step)
         among = group_of(self.groups_of(replica.size, replica.hosts), replica.rank)
         among = among if split else tuple(range(replica.size))
         talk = self._exchange.before_update(part_of(active, among), state.exchange)
         outcome = yield from within(among, talk, FACTORS if split else WEIGHTS)
-        return Outcome(state._replace(exchange=outcome.state), outcome.lost)
+        return StepResult(state._replace(exchange=outcome.state), outcome.lost)
 
-    def after_update(self, replica: Replica, state: ABState) -> Talk:
+    def after_update(self, replica: Replica, state: ABState) -> Rounds:
         yield from ()
         workshop_of(replica).slow_down(1.0)
         step = state.step + 1
         if not self.changes(step):
-            return Outcome(state._replace(step=step))
+            return StepResult(state._replace(step=step))
         if self.is_split(state.step):
-            rest, workshop = self._rest(replica), workshop_of(replica)
-            moments = workshop.moments(rest)
+            rest, factored_model = self._rest(replica), workshop_of(replica)
+            moments = factored_model.moments(rest)
             agreed = yield from self.agreed(replica, moments)
-            workshop.remember(rest, moments)
+            factored_model.remember(rest, moments)
             lost = syncs.not_finite(agreed)
             if lost:
-                return Outcome(state, lost)
+                return StepResult(state, lost)
             self._make_whole(replica, agreed)
         if self.is_split(step):
             lost = yield from within(tuple(range(replica.size)), syncs.split(replica, self.cutoff, self.moments), SYNC)
             if lost:
-                return Outcome(state, lost)
-        return Outcome(self.init(replica)._replace(step=step))
+                return StepResult(state, lost)
+        return StepResult(self.init(replica)._replace(step=step))
 
     def slowed(self, step: int) -> float:
         """The part of the learning rate that the update has which follows so many: it climbs after each change."""
@@ -172,7 +172,7 @@ class ABTraining(Independent):
         since = into if into < self.every - self.full else into - (self.every - self.full)
         return min(1.0, since / self.rebound) if self.rebound else 1.0
 
-    def agreed(self, replica: Replica, more: dict[str, Tensor] | None = None) -> Talk:
+    def agreed(self, replica: Replica, more: dict[str, Tensor] | None = None) -> Rounds:
         """What groups agree on: all parameters, of whole layers, by name. Changes nothing but `more`, to its mean."""
         groups = self.groups_of(replica.size, replica.hosts)
         whole = {name: x.detach().clone() for name, x in self.effective(replica).items()}

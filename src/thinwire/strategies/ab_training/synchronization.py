@@ -6,28 +6,28 @@ from math import isnan
 import torch
 from torch import Tensor
 
-from ...core import Replica, Talk
+from ...core import Replica, Rounds
 from ...core.lazy import is_finite
-from ...core.outcome import Lost
+from ...core.outcome import NonFinite
 from ...kernels.low_rank_product import aligned
 from ...topologies import Groups, within
 from ..broadcasts import averaged, told
-from . import Workshop
-from .workshop import Bench
+from . import FactoredModel
+from .factored_model import Bench
 
 SYNCS = ("only-learned", "with-stale", "full", "only-b")
 SYNC = "syncs and splits"  # what the meter counts bytes under
 
 
-def workshop_of(replica: Replica) -> Workshop:
-    if not isinstance(replica.workshop, Workshop):
+def workshop_of(replica: Replica) -> FactoredModel:
+    if not isinstance(replica.factored_model, FactoredModel):
         raise ValueError("ABTraining changes layers: it needs a model and its optimizer, from thinwire.prepared(...)")
-    return replica.workshop
+    return replica.factored_model
 
 
 def agreed(
     replica: Replica, sync: str, groups: Groups, which: str, whole: dict[str, Tensor], more: dict[str, Tensor] | None
-) -> Talk:
+) -> Rounds:
     """All parameters as groups agree on them, in place of this rank's, which trains the factor `which`.
 
     `more` is overwritten by its mean.
@@ -50,7 +50,7 @@ def agreed(
     return whole
 
 
-def _learned(replica: Replica, benches: list[Bench], factors: dict[str, Tensor], groups: Groups, which: str) -> Talk:
+def _learned(replica: Replica, benches: list[Bench], factors: dict[str, Tensor], groups: Groups, which: str) -> Rounds:
     """Those who trained a factor average it, and tell the others."""
     half = (len(groups) + 1) // 2
     teams = [tuple(sorted(rank for ranks in some for rank in ranks)) for some in (groups[:half], groups[half:])]
@@ -61,7 +61,7 @@ def _learned(replica: Replica, benches: list[Bench], factors: dict[str, Tensor],
     yield from within(tuple(range(replica.size)), told(factors, sources, replica.size), SYNC)
 
 
-def split(replica: Replica, cutoff: float, moments: str) -> Talk:
+def split(replica: Replica, cutoff: float, moments: str) -> Rounds:
     """Rank 0 factors all weights, and tells all: elsewhere, signs and turns could come out differently.
 
     Returns what was lost.
@@ -76,7 +76,7 @@ def split(replica: Replica, cutoff: float, moments: str) -> Talk:
     ranks = counts[""].tolist()
     wrong = [bench.names["weight"] for bench, rank in zip(benches, ranks, strict=True) if isnan(rank)]
     if wrong:
-        return (Lost(tuple(wrong), (), "parameters"),)
+        return (NonFinite(tuple(wrong), (), "parameters"),)
     factors: dict[str, Tensor] = {}
     names: list[str] = []
     for bench, rank, mine in zip(benches, map(int, ranks), here, strict=True):
@@ -90,5 +90,5 @@ def split(replica: Replica, cutoff: float, moments: str) -> Talk:
     return ()
 
 
-def not_finite(tensors: Mapping[str, Tensor]) -> tuple[Lost, ...]:
-    return tuple(Lost((name,), (), "parameters") for name, x in tensors.items() if not is_finite(x))
+def not_finite(tensors: Mapping[str, Tensor]) -> tuple[NonFinite, ...]:
+    return tuple(NonFinite((name,), (), "parameters") for name, x in tensors.items() if not is_finite(x))

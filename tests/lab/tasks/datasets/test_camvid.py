@@ -11,7 +11,7 @@ Image = pytest.importorskip("PIL.Image", reason="CamVid's images need Pillow")
 
 
 def photo(seed, height, width):
-    """Colours that change slowly, so that JPEG keeps them."""
+    """Colors that change slowly, so that JPEG keeps them."""
     rows, columns = np.mgrid[0:height, 0:width]
     waves = [128 + 100 * np.sin((seed + 1) * axis / 40 + channel) for channel, axis in enumerate((rows, columns, rows))]
     return np.stack(waves, -1).astype(np.uint8)
@@ -57,7 +57,7 @@ def test_the_archive_is_read(tmp_path):
         assert (len(training), len(test)) == (3, 2)
         assert training.labels is None
         inputs, targets = training.batch(torch.tensor([2, 0]), None)
-        assert np.abs(pixels(inputs)[0] - photo(2, 180, 240)).max() < 20, "JPEG keeps the colours about"
+        assert np.abs(pixels(inputs)[0] - photo(2, 180, 240)).max() < 20, "JPEG keeps the colors about"
         assert np.array_equal(targets.numpy(), np.stack([classes(2, 180, 240), classes(0, 180, 240)]))
 
 

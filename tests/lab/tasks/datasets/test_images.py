@@ -15,7 +15,7 @@ def images(pixels, **how) -> Split:
     return Images(pixels, np.arange(20, dtype=np.uint8) % 10, mean=[100, 110, 120], deviation=[50, 60, 70], **how)
 
 
-def test_without_a_generator_images_are_only_normalised(pixels):
+def test_without_a_generator_images_are_only_normalized(pixels):
     chosen = torch.tensor([3, 19, 3])
     inputs, targets = images(pixels, shift=2, flip=True).batch(chosen, None)
     expected = (torch.from_numpy(pixels[[3, 19, 3]]).double() - torch.tensor([100, 110, 120])) / torch.tensor(

@@ -27,14 +27,14 @@ def test_mean_iou_counts_labelled_pixels_of_all_scenes_together():
     draw = np.random.default_rng(0)
     true = draw.integers(0, IGNORED + 1, (20, HEIGHT, WIDTH), np.uint8)
     predicted = np.where(draw.random(true.shape) < 0.6, true, 5).astype(np.uint8) % CLASSES
-    labelled = true != IGNORED
+    labeled = true != IGNORED
     overlap = []
     for number in range(CLASSES):
-        said, is_so = predicted[labelled] == number, true[labelled] == number
+        said, is_so = predicted[labeled] == number, true[labeled] == number
         overlap.append((said & is_so).sum() / (said | is_so).sum())
     judged = CamvidPSPNet().evaluate(Foreteller(), scenes(predicted, true), 20)
     assert judged["test_mean_iou"] == pytest.approx(np.mean(overlap), rel=1e-6)
-    assert judged["test_accuracy"] == pytest.approx((predicted == true)[labelled].mean(), rel=1e-6)
+    assert judged["test_accuracy"] == pytest.approx((predicted == true)[labeled].mean(), rel=1e-6)
 
 
 def test_a_class_that_is_nowhere_does_not_count():

@@ -23,7 +23,7 @@ def loaded(load, *how):
 
 
 @pytest.mark.parametrize("data", [cifar10, mnist])
-def test_images_are_all_there_and_normalised(data):
+def test_images_are_all_there_and_normalized(data):
     training, test = loaded(data.load)
     assert len(training) == {cifar10: 50_000, mnist: 60_000}[data]
     assert len(test) == 10_000
@@ -43,9 +43,9 @@ def test_scenes_are_all_there():
     training, test = loaded(camvid.load)
     assert (len(training), len(test)) == (367, 233)
     _, targets = training.batch(torch.arange(367), None)
-    labelled = targets[targets != camvid.IGNORED]
-    assert 0.3 < (labelled == 3).float().mean() < 0.35, "a third is road"
-    assert labelled.unique().tolist() == list(range(camvid.CLASSES))
+    labeled = targets[targets != camvid.IGNORED]
+    assert 0.3 < (labeled == 3).float().mean() < 0.35, "a third is road"
+    assert labeled.unique().tolist() == list(range(camvid.CLASSES))
 
 
 def test_the_text_begins_as_it_should():

@@ -43,7 +43,7 @@ def random_text(window) -> Split:
 
 
 def random_scenes() -> Split:
-    # Sky above a road, and a corner that nobody labelled.
+    # Sky above a road, and a corner that nobody labeled.
     classes = np.zeros((4, camvid.HEIGHT, camvid.WIDTH), np.uint8)
     classes[:, 90:] = 3
     classes[:, :20, :20] = camvid.IGNORED

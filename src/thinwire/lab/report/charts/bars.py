@@ -13,7 +13,7 @@ def time_parts(section: Section, looks: dict[str, Look]) -> Plot:
     wholes = {entry.label: entry.seconds_per_step().mean for entry in section.entries}
     most = max(*wholes.values(), *(sum(told.values()) for told in parts.values())) or 1.0
     scale = Axis(0.0, most * 1.02, rows.left(wholes), WIDTH - rows.FIGURE)
-    name = "time per step, modelled" if section.modelled else "time per step"
+    name = "time per step, modeled" if section.modeled else "time per step"
     drawn = [rows.grid(scale, len(parts), units.clock(most), name)]
     for row, (label, told) in enumerate(parts.items()):
         pieces, at = [], 0.0
@@ -39,7 +39,7 @@ def layer_kinds(section: Section, looks: dict[str, Look]) -> Plot:
     if not sizes:
         return Plot("kinds", title, tag("p", "These runs do not tell.", class_="missing"))
     kinds = list(dict.fromkeys(kind for told in sizes.values() for kind in told))
-    colours = {kind: kind_area(kind) for kind in kinds}
+    colors = {kind: kind_area(kind) for kind in kinds}
     scale = Axis(0.0, 1.0, rows.left(sizes), WIDTH - rows.FIGURE)
     drawn = [rows.grid(scale, len(sizes), "{:.0%}".format, "share of the payload of a step")]
     for row, (label, told) in enumerate(sizes.items()):
@@ -47,11 +47,11 @@ def layer_kinds(section: Section, looks: dict[str, Look]) -> Plot:
         for kind in kinds:
             share = told.get(kind, 0.0) / whole
             said = f"{label}: {kind} {units.human(told.get(kind, 0.0))}, {share:.1%}"
-            pieces.append(rows.piece(scale, at, at + share, row, colours[kind], said, f"{share:.0%}"))
+            pieces.append(rows.piece(scale, at, at + share, row, colors[kind], said, f"{share:.0%}"))
             at += share
         pieces.append(rows.figure(units.human(sum(told.values())), scale.end, row))
         drawn.append(rows.row(label, row, looks, scale, pieces))
     note = "At the end of each bar: the payload of one rank in a step"
     # Runs that do not tell of their layers come from a version that measured this once, after the training.
     note += ", over the whole run." if any(run.layers for run in section.runs) else ", measured once at the end."
-    return Plot("kinds", title, rows.picture(drawn, len(sizes), title), note, tuple(colours.items()))
+    return Plot("kinds", title, rows.picture(drawn, len(sizes), title), note, tuple(colors.items()))

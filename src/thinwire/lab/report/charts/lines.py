@@ -77,7 +77,7 @@ def _plane(
     values = [x for curve in found for x, _ in curve.points if x > 0] or [1.0]
     if against == "seconds":
         x = Axis(0.0, max(values) * 1.02, LEFT, WIDTH - 14, unit="seconds")
-        x_name = "training time, modelled" if section.modelled else "training time"
+        x_name = "training time, modeled" if section.modeled else "training time"
         return Plane(x, y, x_name, y_name, units.clock(x.high), y_text)
     if against == "examples":
         x = Axis(0.0, max(values) * 1.02, LEFT, WIDTH - 14, unit="examples")

@@ -47,7 +47,7 @@ def draw(
 
     They are there as well where `up` is None: for lines that all end at once.
     """
-    colours = {curve.label: looks[curve.label].css for curve in found}
+    colors = {curve.label: looks[curve.label].css for curve in found}
     ends = plane.ends(found)
     last = max(ends, key=lambda label: ends[label][0], default="")
     plane = replace(plane, x=replace(plane.x, end=WIDTH - 6 - names.width(last)))
@@ -56,13 +56,13 @@ def draw(
     if up is None or height > names.LINE * names.MOST_ROWS:
         widest = max(map(names.width, ends), default=0.0)
         plane = replace(plane, x=replace(plane.x, end=WIDTH - 13 - widest))
-        named = names.beside(plane.ends(found), colours, plane.y.end, plane.y.start, plane.x.end)
+        named = names.beside(plane.ends(found), colors, plane.y.end, plane.y.start, plane.x.end)
     elif up:
         plane = replace(plane, y=replace(plane.y, end=top + height))
-        named = names.beyond(plane.ends(found), colours, plane.y.end, up)
+        named = names.beyond(plane.ends(found), colors, plane.y.end, up)
     else:
         plane = replace(plane, y=replace(plane.y, start=bottom - height - 6))
-        named = names.beyond(plane.ends(found), colours, plane.y.start, up)
+        named = names.beyond(plane.ends(found), colors, plane.y.start, up)
     return svg.picture(
         svg.frame(plane.x, plane.y, plane.x_name, plane.y_name, plane.x_text, plane.y_text, bottom),
         behind(plane),

@@ -9,5 +9,5 @@ class Plot:
     title: str
     drawing: str  # SVG
     note: str = ""
-    legend: tuple[tuple[str, str], ...] = ()  # what a colour means, where it is not a method
+    legend: tuple[tuple[str, str], ...] = ()  # what a color means, where it is not a method
     method: str = ""  # whose it is, where it is of one method only

@@ -1,4 +1,4 @@
-"""Colours: one for each method wherever it is drawn, told apart by all eyes (Okabe and Ito's, without the yellow)."""
+"""Colors: one for each method wherever it is drawn, told apart by all eyes (Okabe and Ito's, without the yellow)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ def kind_area(kind: str) -> str:
 
 
 def variables(dark: bool) -> str:
-    """The colours as CSS variables."""
+    """The colors as CSS variables."""
     hues = "".join(f"--m{i}:{pair[dark]};" for i, pair in enumerate(HUES))
     kinds = "".join(f"--k{i}:{shades[1 + dark]};" for i, shades in enumerate(KINDS.values()))
     return f"--ink:{INK[dark]};{hues}{kinds}"

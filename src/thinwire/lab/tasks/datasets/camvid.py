@@ -13,7 +13,7 @@ from thinwire.lab.tasks.datasets import cache
 from thinwire.lab.tasks.datasets.files import Array, all_there, check, check_classes, check_same_length, missing, npz
 
 CLASSES = 11
-IGNORED = 11  # the class of pixels that nobody labelled
+IGNORED = 11  # the class of pixels that nobody labeled
 HEIGHT, WIDTH = 180, 240
 # Of the photos that most networks were first trained on, per channel.
 MEAN = (123.675, 116.28, 103.53)
@@ -105,7 +105,7 @@ def pixels(path: Path, content: bytes, mode: str, size: tuple[int, int]) -> Arra
         raise ValueError("CamVid's images are JPEG or PNG, which needs Pillow: pip install pillow") from None
     try:
         with Image.open(io.BytesIO(content)) as image:
-            # Class numbers may come as a palette's indexes, and converting would make colours of them.
+            # Class numbers may come as a palette's indexes, and converting would make colors of them.
             values = np.asarray(image if mode == "L" and image.mode == "P" else image.convert(mode))
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(f"{path} has an image that cannot be read: {error}") from None

@@ -1,4 +1,4 @@
-"""CIFAR-10 (Krizhevsky, 2009): 60,000 colour images of 32 x 32 pixels in ten classes."""
+"""CIFAR-10 (Krizhevsky, 2009): 60,000 color images of 32 x 32 pixels in ten classes."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

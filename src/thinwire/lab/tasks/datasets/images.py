@@ -1,4 +1,4 @@
-"""Labelled images, normalised and shifted as they are taken."""
+"""Labeled images, normalized and shifted as they are taken."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""A text in windows of equal length, each labelled with itself one character ahead."""
+"""A text in windows of equal length, each labeled with itself one character ahead."""
 
 import torch
 from torch import Generator, Tensor

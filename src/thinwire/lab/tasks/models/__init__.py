@@ -44,13 +44,13 @@ IMAGENET = images(channels=3, side=224, classes=1000)
 MODELS: dict[str, Model] = {
     model.name: model
     for model in (
-        Model("mlp", "perceptron 784-1024-1024-10, 28x28 grey images", mlp.mlp, GREY_28, batch=32),
-        Model("lenet", "LeNet-5, 28x28 grey images, 10 classes", lenet.lenet, GREY_28, batch=32),
-        Model("resnet20", "ResNet-20 for CIFAR-10, 32x32 colour images", resnet.resnet20, CIFAR, batch=8),
-        Model("resnet18", "ResNet-18 for CIFAR-10, 32x32 colour images", resnet.resnet18, CIFAR, batch=8),
-        Model("resnet50", "ResNet-50 for ImageNet, 224x224 colour images", resnet.resnet50, IMAGENET, batch=2),
-        Model("resnet101", "ResNet-101 for ImageNet, 224x224 colour images", resnet.resnet101, IMAGENET, batch=2),
-        Model("vgg16", "VGG-16 with batch norm for CIFAR-10, 32x32 colour images", vgg.vgg16, CIFAR, batch=8),
+        Model("mlp", "perceptron 784-1024-1024-10, 28x28 gray images", mlp.mlp, GREY_28, batch=32),
+        Model("lenet", "LeNet-5, 28x28 gray images, 10 classes", lenet.lenet, GREY_28, batch=32),
+        Model("resnet20", "ResNet-20 for CIFAR-10, 32x32 color images", resnet.resnet20, CIFAR, batch=8),
+        Model("resnet18", "ResNet-18 for CIFAR-10, 32x32 color images", resnet.resnet18, CIFAR, batch=8),
+        Model("resnet50", "ResNet-50 for ImageNet, 224x224 color images", resnet.resnet50, IMAGENET, batch=2),
+        Model("resnet101", "ResNet-101 for ImageNet, 224x224 color images", resnet.resnet101, IMAGENET, batch=2),
+        Model("vgg16", "VGG-16 with batch norm for CIFAR-10, 32x32 color images", vgg.vgg16, CIFAR, batch=8),
         Model(
             "lstm",
             "3-layer LSTM language model, 35 words of a vocabulary of 28,869",

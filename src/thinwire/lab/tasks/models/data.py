@@ -21,7 +21,7 @@ def images(channels: int, side: int, classes: int) -> Draw:
 
 
 def text(words: int, steps: int) -> Draw:
-    """Make a draw of random word sequences, each labelled with itself one step ahead."""
+    """Make a draw of random word sequences, each labeled with itself one step ahead."""
 
     def draw(generator: Generator, batch: int) -> tuple[Tensor, Tensor]:
         sequence = torch.randint(words, (batch, steps + 1), generator=generator)

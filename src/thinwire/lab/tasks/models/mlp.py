@@ -4,7 +4,7 @@ from torch import nn
 
 
 def mlp() -> nn.Module:
-    """Build a 784-1024-1024-10 perceptron for 28x28 grey images."""
+    """Build a 784-1024-1024-10 perceptron for 28x28 gray images."""
     return nn.Sequential(
         nn.Flatten(),
         nn.Linear(28 * 28, 1024),

@@ -126,10 +126,10 @@ class CamvidPSPNet(Workload):
         for chosen in torch.split(torch.arange(examples), EVALUATION_BATCH):
             inputs, targets = test.batch(chosen, None)
             scores, _ = model(inputs)
-            labelled = targets != IGNORED
-            pairs = targets[labelled] * CLASSES + scores.argmax(1)[labelled]
+            labeled = targets != IGNORED
+            pairs = targets[labeled] * CLASSES + scores.argmax(1)[labeled]
             counts += pairs.bincount(minlength=CLASSES**2).view(CLASSES, CLASSES)
-            loss += float(cross_entropy(scores, targets)) * int(labelled.sum())
+            loss += float(cross_entropy(scores, targets)) * int(labeled.sum())
         right = counts.diagonal()
         union = counts.sum(0) + counts.sum(1) - right
         return {

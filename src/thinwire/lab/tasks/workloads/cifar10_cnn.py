@@ -1,7 +1,7 @@
 """A network of three convolutions on CIFAR-10, which is one of the tasks of the AdaComp paper (Chen et al., 2018).
 
-The layers are those of Caffe's "CIFAR-10 full" without its response normalisation. The optimizer and its schedule are
-chosen here: Caffe's are for pixels that are not normalised.
+The layers are those of Caffe's "CIFAR-10 full" without its response normalization. The optimizer and its schedule are
+chosen here: Caffe's are for pixels that are not normalized.
 """
 
 from collections.abc import Mapping

@@ -16,7 +16,7 @@ MOMENTS = ("carry", "reset")
 LOWEST = 1e-5  # the learning rate that a slowed down one climbs from
 
 
-class Thin(NamedTuple):
+class LowRankLayer(NamedTuple):
     """A layer that is factored at times, as a matrix."""
 
     kind: str  # conv, dense, embedding or attention
@@ -102,7 +102,7 @@ def decomposed(matrix: Tensor, cutoff: float = 0.0, rank: int | None = None) -> 
     return (u[:, :rank] * root).to(matrix.dtype), (root[:, None] * v[:rank]).to(matrix.dtype)
 
 
-class Workshop:
+class FactoredModel:
     """The layers of a model that may be factored, in order."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, keep: Sequence[str] = (), ends: bool = True) -> None:
@@ -164,9 +164,9 @@ class Workshop:
                 if f"{kind} of {name}" in moments:
                     x.copy_(moments[f"{kind} of {name}"])
 
-    def factored(self) -> dict[str, Thin]:
+    def factored(self) -> dict[str, LowRankLayer]:
         """What its layers are at the moment."""
-        return {bench.name: Thin(bench.layer.kind, *bench.shape, bench.rank) for bench in self.benches}
+        return {bench.name: LowRankLayer(bench.layer.kind, *bench.shape, bench.rank) for bench in self.benches}
 
     def slow_down(self, part: float) -> None:
         """Let the next update have a part of the learning rate; what a schedule sees is given back after it."""
