@@ -24,7 +24,9 @@ def said(page: str, ranks: int, folder: Path) -> str:
 
 
 def test_neighbours_train(tmp_path: Path) -> None:
-    told = re.findall(r"replicas are ([\d.]+)% apart, \{\d: (\d+), \d: \2\} bytes", said("neighbors.md", 3, tmp_path))
+    told = re.findall(
+        r"replicas are ([\d.]+)% apart, \{\d: (\d+), \d: \2\} bytes", said("decentralized.md", 3, tmp_path)
+    )
     assert len(told) == 3
     assert len({apart for apart, _ in told}) == 1
 

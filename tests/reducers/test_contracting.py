@@ -146,7 +146,7 @@ def test_the_learning_rate_is_for_the_outermost_feedback() -> None:
 
 def test_simulated_ranks_that_speak_of_parameters_do_not_take_it_either() -> None:
     replica = Replica({"x": torch.ones(4, requires_grad=True)}, {"x": "other"}, 0, 1)
-    with pytest.raises(ValueError, match="by_rate=True is for gradients, and LocalSteps"):
+    with pytest.raises(ValueError, match="by_rate=True is for gradients, and LocalSGD"):
         Rehearsal(LocalSGD(ErrorFeedback(TopK(0.5), by_rate=True)), [replica]).before_update(rate=0.1)
     with pytest.raises(ValueError, match="needs to know the learning rate"):
         Rehearsal(DataParallel(ErrorFeedback(TopK(0.5), by_rate=True)), [replica]).before_update()

@@ -153,10 +153,10 @@ def test_a_server_that_is_not_there_is_refused() -> None:
     [
         ({"up": "int8", "down": Identity()}, "a codec for up, not 'int8'"),
         ({"up": Identity(), "down": 8}, "a codec for down, not 8"),
-        ({"up": Identity(), "down": Identity(), "at": -1}, "rank of 0 or more, not -1"),
-        ({"up": Identity(), "down": Identity(), "at": 0.5}, "rank of 0 or more, not 0.5"),
+        ({"up": Identity(), "down": Identity(), "rank": -1}, "rank of 0 or more, not -1"),
+        ({"up": Identity(), "down": Identity(), "rank": 0.5}, "rank of 0 or more, not 0.5"),
         ({"up": Identity(), "down": PowerSGD(2)}, r"a codec for down, not PowerSGD\(2\)"),
-        ({"up": Identity(), "down": Identity(), "apart": 1}, "True or False, not 1"),
+        ({"up": Identity(), "down": Identity(), "dedicated": 1}, "True or False, not 1"),
         ({"up": ErrorFeedback(Server(Sign(), Sign())), "down": Identity()}, "speaks to a server of its own"),
         ({"up": Sharded(Sign(), Sign()), "down": Identity()}, "speaks to a server of its own"),
     ],

@@ -109,7 +109,7 @@ def test_a_codec_stands_for_saying_parameters_through_it() -> None:
         ({"reducer": 3}, "a codec or a reducer is needed here, not 3"),
         ({"reducer": ErrorFeedback(PowerSGD(2))}, r"cannot take PowerSGD\(2\), which needs all ranks to hear the same"),
         ({"reducer": Choose(When(PowerIteration(1)))}, r"cannot take PowerIteration\(1\)"),
-        ({"reducer": FittedFloat()}, r"cannot take Matched\(\)"),
+        ({"reducer": FittedFloat()}, r"cannot take FittedFloat\(\)"),
         ({"reducer": Sharded(Sign(), Sign())}, "cannot take Sharded"),
         ({"reducer": Identity(), "topology": "ring"}, "Gossip takes a topology"),
         ({"reducer": Identity(), "rate": 0}, "rate above 0 and up to 2, not 0"),

@@ -127,7 +127,7 @@ def test_parameters_of_a_leader_that_are_not_finite_end_the_run_by_name() -> Non
 
 
 def test_losses_have_to_be_told() -> None:
-    with pytest.raises(ValueError, match=r"Leader\(\) needs to know the losses"):
+    with pytest.raises(ValueError, match=r"LeaderSGD\(\) needs to know the losses"):
         Rehearsal(LeaderSGD(), crowd(2)).before_update()
 
 

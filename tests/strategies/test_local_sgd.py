@@ -72,7 +72,7 @@ def test_the_outer_optimizer_does_what_torchs_does(outer: OuterSGD) -> None:
     """The way back to the last meeting, as the gradient of a model that is stepped by torch.optim.SGD."""
     ranks = Ranks(LocalSGD(Identity(), every=4, outer=outer), 3, adam)
     anchor = model()
-    stepped = SGD(anchor.parameters(), lr=outer.rate, momentum=outer.momentum, nesterov=outer.nesterov)
+    stepped = SGD(anchor.parameters(), lr=outer.lr, momentum=outer.momentum, nesterov=outer.nesterov)
     alone = Ranks(LocalSGD(Identity(), every=1000), 3, adam)
     for _ in range(3):
         ranks.train(4)

@@ -9,7 +9,7 @@ def counted() -> Meter:
     counts = {"steps": 3, "rounds": 6, "dense_bytes": 1000, "link_bytes": 260, "dense_link_bytes": 1500, "skipped": 1}
     meter = Meter(**counts)
     for about, nbytes in (("weight", 150), ("", 50), ("weight", 50)):
-        meter.count_said(about, nbytes)
+        meter.count_payload(about, nbytes)
     meter.count_carried({1: 20, 2: 10}, {1: 40})
     return meter
 
@@ -36,7 +36,7 @@ def test_counting_goes_on_from_a_checkpoint() -> None:
     meter, before = Meter(), counted()
     meter.load(before.as_dict(prefix=""), before.itemized())
     assert meter == counted()
-    meter.count_said("bias", 1)
+    meter.count_payload("bias", 1)
     assert before == counted(), "what was loaded is a copy"
 
 

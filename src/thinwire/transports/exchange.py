@@ -88,9 +88,9 @@ class _Round:
     def hold(self) -> Generator[Post, dict[int, Tensor], list[Reply[Tensor]]]:
         start = perf_counter()
         for about, nbytes in (said for group in self.summed for said in group.speak()):
-            self.meter.count_said(about, nbytes)
+            self.meter.count_payload(about, nbytes)
         for message in self.sealed:
-            self.meter.count_said(message.message.about, message.speak())
+            self.meter.count_payload(message.message.about, message.speak())
         self.meter.encode_seconds += perf_counter() - start
 
         yield from self._say()

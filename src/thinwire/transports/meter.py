@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-ITEMISED = ("said", "sent", "received")
+ITEMIZED = ("payload_by_unit", "sent", "received")
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Meter:
 
     def itemized(self) -> dict[str, dict[Any, int]]:
         """What is counted by layer, or by rank."""
-        return {name: dict(getattr(self, name)) for name in ITEMISED}
+        return {name: dict(getattr(self, name)) for name in ITEMIZED}
 
     def load(self, numbers: Mapping[str, float], itemized: Mapping[str, Mapping[Any, int]]) -> None:
         """Go on counting from what `as_dict(prefix="")` and `itemized` gave."""
@@ -50,10 +50,10 @@ class Meter:
             raise ValueError(f"the meter's {', '.join(sorted(missing))} cannot be gone on from")
         for name in _numbers():
             setattr(self, name, numbers[name])
-        for name in ITEMISED:
+        for name in ITEMIZED:
             setattr(self, name, dict(itemized.get(name, {})))
 
-    def count_said(self, about: str, nbytes: int) -> None:
+    def count_payload(self, about: str, nbytes: int) -> None:
         """Note a message that this rank has encoded."""
         self.payload_bytes += nbytes
         self.payload_by_unit[about] = self.payload_by_unit.get(about, 0) + nbytes
@@ -70,7 +70,7 @@ class Meter:
         """Count what was counted aside."""
         for name in _numbers():
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ITEMISED:
+        for name in ITEMIZED:
             mine = getattr(self, name)
             for key, nbytes in getattr(other, name).items():
                 mine[key] = mine.get(key, 0) + nbytes
@@ -82,4 +82,4 @@ class Meter:
 
 
 def _numbers() -> list[str]:
-    return [field.name for field in fields(Meter) if field.name not in (*ITEMISED, "names")]
+    return [field.name for field in fields(Meter) if field.name not in (*ITEMIZED, "names")]

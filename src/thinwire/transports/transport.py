@@ -81,7 +81,7 @@ class Transport(ABC):
         """Deliver what is no part of a talk, and count it."""
         meter, sizes = self.meter, {r: said.nbytes for r, said in post.outgoing.items()}
         meter.rounds += 1
-        meter.count_said("", max(sizes.values(), default=0))
+        meter.count_payload("", max(sizes.values(), default=0))
         meter.count_carried(sizes, post.incoming)
         start = perf_counter()
         heard = self.deliver(post)
