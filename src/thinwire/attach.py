@@ -10,31 +10,18 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from .codecs import Identity
 from .core import Codec, Reducer, Replica, Strategy
 from .core.described import parts_of
 from .handle import Handle
 from .methods import notation_of, strategy_of
-from .reducers import (
-    DGC,
-    LGC,
-    Choose,
-    LeaderTopK,
-    PowerIteration,
-    PowerSGD,
-    Server,
-    as_reducer,
-    dedicated_servers,
-    goes_by_rate,
-    loses_nothing,
-)
+from .reducers import goes_by_rate
 from .runtime.hooks import Buckets, Updates, is_attached
 from .runtime.nonfinite import check_on_nonfinite
 from .runtime.peer_loss import ON_PEER_LOSS
 from .runtime.preparation import prepared
 from .runtime.replica import local, parameters_of, replica_of
 from .runtime.session import Session
-from .strategies import ABTraining, DataParallel, Decentralized, Independent, check_placed
+from .strategies import check_placed
 from .transports import BucketHook, Transport, transport_in
 
 A_MINUTE = 60.0  # to tell each other that something is wrong
@@ -109,41 +96,31 @@ def attach(
         raise
     if ddp is not None:
         hook = BucketHook.of(ddp)
-        hook.exchange = Buckets(ddp, session, strategy).exchange  # type: ignore[arg-type]  # checked above
+        hook.exchange = Buckets(ddp, session, strategy.gradient_averaging).exchange  # type: ignore[arg-type]  # checked above
         return Handle(session, ddp.module, lambda: setattr(hook, "exchange", None))
     return Handle(session, base, Updates(session, optimizer, model, find_unused_parameters).remove)  # type: ignore[arg-type]  # checked
 
 
 def check_momentum(method: str | Codec | Reducer | Strategy, optimizer: Optimizer) -> None:
-    """Warn if a method takes another momentum back than the optimizer has; of a DDP model, `attach` does not see it."""
-    for part in parts_of(strategy_of(method)):
-        if not isinstance(part, DGC):
-            continue
-        groups = optimizer.param_groups
-        if part.taken_back and any(group.get("dampening") or group.get("nesterov") for group in groups):
-            warnings.warn(f"{part!r} needs an optimizer without dampening and without nesterov", stacklevel=3)
-        for here in {group.get("momentum", 0.0) for group in groups} - {part.taken_back}:
-            warnings.warn(
-                f"{part!r} takes a momentum of {part.taken_back:g} back from what the optimizer gets, and "
-                f"{type(optimizer).__name__} has {here:g}: say DGC(..., outside={here:g})",
-                stacklevel=3,
-            )
+    """Warn if a method takes back another momentum than the optimizer has; `attach` does not see a DDP model's."""
+    for warning in strategy_of(method).check_optimizer(optimizer):
+        warnings.warn(warning, stacklevel=3)
 
 
 def _check_choices(strategy: Strategy, on_nonfinite: str, on_peer_loss: str, find_unused_parameters: bool) -> None:
     """What to do about trouble has to go with the strategy."""
-    if not find_unused_parameters and (not isinstance(strategy, DataParallel) or dedicated_servers(strategy)):
+    if not find_unused_parameters and (not strategy.gradient_averaging or strategy.dedicated_servers):
         raise ValueError(
             "find_unused_parameters=False needs a method that averages the gradients of all ranks, which "
             f"{notation_of(strategy)} does not"
         )
-    if on_nonfinite == "pass" and isinstance(strategy, Independent):
+    if on_nonfinite == "pass" and strategy.replicas_differ:
         raise ValueError(f"on_nonfinite='pass' needs gradients that all ranks share, and {strategy!r} has others")
-    if goes_by_rate(strategy) and not isinstance(strategy, DataParallel):
+    if goes_by_rate(strategy) and not strategy.gradient_averaging:
         raise ValueError(f"by_rate=True is for gradients, and {notation_of(strategy)} speaks of parameters")
     if on_peer_loss not in ON_PEER_LOSS:
         raise ValueError(f"on_peer_loss is one of {', '.join(map(repr, ON_PEER_LOSS))}, not {on_peer_loss!r}")
-    if on_peer_loss == "continue" and not isinstance(strategy, Decentralized):
+    if on_peer_loss == "continue" and not strategy.survivable:
         raise ValueError(
             "on_peer_loss='continue' is for replicas that speak with neighbors only, and "
             f"{notation_of(strategy)} needs all ranks"
@@ -161,9 +138,9 @@ def _checked_ddp(
         raise ValueError(
             "a DDP model brings its own hook and group: leave out optimizer=, group= and find_unused_parameters="
         )
-    if not isinstance(strategy, DataParallel):
+    if not strategy.gradient_averaging:
         raise ValueError(f"{strategy!r} does not average gradients; DDP does nothing else, so attach the plain module")
-    if dedicated_servers(strategy):
+    if strategy.dedicated_servers:
         raise ValueError(
             f"{notation_of(strategy)} has a rank without gradients; DDP has none, so attach the plain module"
         )
@@ -234,7 +211,7 @@ def _warn_of_unlike_machines(transport: Transport, strategy: Strategy) -> None:
     """Some methods factorise, or decode, on every rank: arithmetic that differs in a last bit makes replicas drift."""
     here = f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads"
     machines = [told.decode() for told in transport.gather(here.encode())]
-    on_all = any(isinstance(part, LGC | PowerIteration | PowerSGD | ABTraining) for part in parts_of(strategy))
+    on_all = any(isinstance(part, Reducer | Strategy) and part.same_arithmetic for part in parts_of(strategy))
     if on_all and len(set(machines)) > 1:
         warnings.warn(
             f"the ranks do not compute alike, so their replicas may drift apart: {'; '.join(sorted(set(machines)))}",
@@ -243,22 +220,6 @@ def _warn_of_unlike_machines(transport: Transport, strategy: Strategy) -> None:
 
 
 def _warn_without_effect(strategy: Strategy, replica: Replica) -> None:
-    """A setting that changes nothing is a mistake that its user would want to hear of."""
-    units = strategy.units(replica) if isinstance(strategy, DataParallel) else ()
-    led = any(isinstance(part, LeaderTopK) for part in parts_of(strategy))
-    if units and led and not any(isinstance(part, LeaderTopK) for unit in units for part in parts_of(unit.reducer)):
-        without = "this model has no matrix between its first and its last"
-        warnings.warn(f"{notation_of(strategy)} leads nothing: {without}", stacklevel=3)
-    for part in parts_of(strategy):
-        for case in part.cases if isinstance(part, Choose) else ():
-            if not any(case.matches(parameter) for parameter in parameters_of(replica)):
-                warnings.warn(f"{case!r} matches no parameter of this model", stacklevel=3)
-        if isinstance(part, Server) and part.down != Identity() and part.is_linear:
-            linear = "what is linear is answered as it came"
-            warnings.warn(f"{part.down!r} has no effect in {part!r}: {linear}", stacklevel=3)
-    if not isinstance(strategy, DataParallel) or loses_nothing(as_reducer(strategy.reducer)):
-        return
-    if all(loses_nothing(unit.reducer) for unit in units):
-        warnings.warn(
-            f"{notation_of(strategy)} has no effect: every parameter of this model is sent as it is", stacklevel=3
-        )
+    """A setting that changes nothing is a mistake, and its user wants to know."""
+    for warning in strategy.diagnose(replica, parameters_of(replica)):
+        warnings.warn(f"{notation_of(strategy)}: {warning}", stacklevel=3)

@@ -6,12 +6,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from .core.layer_report import Layer
 from .core.outcome import Learning
 from .methods import notation_of
-from .reducers import dedicated_servers
 from .runtime.averaging import averaged, centered, exported, led, refresh_batchnorm, whole
 from .runtime.session import Session
-from .strategies import Independent, Layer
 from .strategies.ab_training import LowRankLayer
 from .transports import Meter
 
@@ -39,19 +38,18 @@ class Handle:
     @property
     def serves(self) -> bool:
         """Whether this rank only serves: it calls `optimizer.step()` as often as the others, without a backward."""
-        return self._session.replica.rank in dedicated_servers(self._session.strategy)
+        return self._session.replica.rank in self._session.strategy.dedicated_servers
 
     @property
     def will_communicate(self) -> bool:
         """Whether anything may be said around the next update: methods that meet now and then are silent in between."""
-        strategy = self._session.strategy
-        return not isinstance(strategy, Independent) or strategy.will_communicate(self._session.meter.steps + 1)
+        return self._session.strategy.will_communicate(self._session.meter.steps + 1)
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """The groups that ranks are in, for methods that have several."""
-        strategy, replica = self._session.strategy, self._session.replica
-        return strategy.groups_of(replica.size, replica.hosts) if isinstance(strategy, Independent) else ()
+        replica = self._session.replica
+        return self._session.strategy.groups_of(replica.size, replica.hosts)
 
     def factored(self) -> dict[str, LowRankLayer]:
         """What those layers are at the moment that are factored at times, by name: rows, columns and rank."""

@@ -343,7 +343,7 @@ def rates_told(method: str) -> tuple[object, ...]:
 def test_the_rate_is_the_optimizers_or_has_to_be_told() -> None:
     for plain, problem, told, wrong in run(rates_told, BY_RATE):
         assert same(plain, told)
-        assert f"{BY_RATE} needs to know the learning rate: call handle.set_lr(...) before backward()" in str(problem)
+        assert f"{BY_RATE} needs the learning rate: call handle.set_lr(...) before backward()" in str(problem)
         assert "a learning rate of 0 or more, not -1.0" in str(wrong)
 
 

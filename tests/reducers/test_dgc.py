@@ -329,7 +329,7 @@ def test_a_wrong_setting_is_shown(settings: dict[str, Any], message: str) -> Non
     ("method", "optimizer", "told"),
     [
         ("dgc", lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), None),
-        ("dgc", lambda p: torch.optim.SGD(p, 0.1), r"of 0.9 back .* SGD has 0: say DGC\(..., outside=0\)"),
+        ("dgc", lambda p: torch.optim.SGD(p, 0.1), r"of 0.9 back .* SGD has 0: use DGC\(..., outside=0\)"),
         ("dgc", lambda p: torch.optim.Adam(p), "Adam has 0"),
         ("DGC(outside=0.0)", lambda p: torch.optim.Adam(p), None),
         (

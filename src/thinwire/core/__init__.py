@@ -15,16 +15,18 @@ from .protocols import (
     Reply,
     Rounds,
     State,
-    Strategy,
     lockstep,
 )
+from .strategy import GradientAveraging, Overlapping, Strategy, Survivable
 
 __all__ = [
     "EACH",
     "Codec",
     "Conversation",
     "Envelope",
+    "GradientAveraging",
     "Message",
+    "Overlapping",
     "Parameter",
     "Parts",
     "PayloadError",
@@ -35,5 +37,6 @@ __all__ = [
     "Rounds",
     "State",
     "Strategy",
+    "Survivable",
     "lockstep",
 ]

@@ -8,16 +8,16 @@ Transport  says it, counts it                    the only layer that does I/O
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from torch import Tensor
 
 from .bounds import Bounded
 from .described import Described
 from .lazy import DeferredDifference, Lazy, LazyCoding
-from .outcome import Learning, StepResult
+from .outcome import Learning
 
 Parts = tuple[Tensor, ...]  # the signal on top, side information below; a meta tensor is an outline: a shape, no bytes
 State = Any  # tensors, numbers and tuples of them: what a checkpoint holds
@@ -81,6 +81,9 @@ class Parameter(NamedTuple):
 class Reducer(Described, ABC):
     """Turns every peer's tensor into one agreed tensor."""
 
+    same_arithmetic: ClassVar[bool] = False  # ranks compute the same result each, so their arithmetic must agree
+    learns: ClassVar[bool] = False  # it has a learned code, of which `learning` gives the error
+
     @property
     def needs_shape(self) -> bool:
         """Whether the tensor's shape matters; if not, small tensors may be flattened into one conversation."""
@@ -108,6 +111,19 @@ class Reducer(Described, ABC):
     def residual(self, state: State) -> Tensor | DeferredDifference | None:
         """What it was given and has not said yet; None if it keeps nothing of the kind."""
         return None
+
+    @property
+    def settles_after(self) -> int:
+        """Steps after which it sends what it will stay with."""
+        return 0
+
+    def diagnose(self, parameters: Collection[Parameter]) -> list[str]:
+        """Warnings for the user: settings without effect on a model with these parameters."""
+        return []
+
+    def check_optimizer(self, optimizer: Any) -> list[str]:
+        """Warnings for the user: what the optimizer and this reducer both do."""
+        return []
 
     def learning(self, state: State) -> Learning | None:
         """How well it has learned to say less; None if it does not learn."""
@@ -166,23 +182,3 @@ class Replica(NamedTuple):
     wholes: Mapping[
         str, Any
     ] = {}  # the parameters of which only this rank's part is talked about, as the model has them
-
-
-class Strategy(Described, ABC):
-    """Decides what replicas talk about around every optimizer step."""
-
-    def check(self, size: int, hosts: tuple[str, ...] = ()) -> None:
-        """ValueError if it does not go with so many ranks on these machines."""
-
-    @abstractmethod
-    def init(self, replica: Replica) -> State: ...
-
-    def before_update(self, replica: Replica, state: State) -> Rounds:
-        """Gradients are ready. Returns an Outcome."""
-        yield from ()
-        return StepResult(state)
-
-    def after_update(self, replica: Replica, state: State) -> Rounds:
-        """Parameters have moved. Returns an Outcome."""
-        yield from ()
-        return StepResult(state)

@@ -1,3 +1,4 @@
+from collections.abc import Collection
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -70,6 +71,10 @@ class Choose(Reducer):
     def specialize(self, parameter: Parameter) -> Reducer:
         chosen = next((case.then for case in self.cases if case.matches(parameter)), self.otherwise)
         return as_reducer(chosen).specialize(parameter)
+
+    def diagnose(self, parameters: Collection[Parameter]) -> list[str]:
+        idle = [case for case in self.cases if not any(map(case.matches, parameters))]
+        return [f"{case!r} matches no parameter of this model" for case in idle]
 
     def init(self, like: Tensor, seed: int) -> State:
         raise TypeError("Choose has no state of its own: ask suited() for the reducer of a parameter first")

@@ -97,6 +97,21 @@ class DGC(Reducer):
             ratio = self._stages[step * len(self._stages) // self.ramp_steps]
         return shrunk("DGC", Chain(TopK(ratio), self.values))
 
+    @property
+    def settles_after(self) -> int:
+        return self.ramp_steps
+
+    def check_optimizer(self, optimizer: Any) -> list[str]:
+        groups, found = optimizer.param_groups, []
+        if self.taken_back and any(group.get("dampening") or group.get("nesterov") for group in groups):
+            found.append(f"{self!r} needs an optimizer without dampening and without nesterov")
+        for momentum in {group.get("momentum", 0.0) for group in groups} - {self.taken_back}:
+            found.append(
+                f"{self!r} takes a momentum of {self.taken_back:g} back from what the optimizer gets, and "
+                f"{type(optimizer).__name__} has {momentum:g}: use DGC(..., outside={momentum:g})"
+            )
+        return found
+
     def init(self, like: Tensor, seed: int) -> DGCState:
         velocity = torch.zeros(like.shape, dtype=working(like.dtype), device=like.device)
         inner = None if self.by is None else contracting("DGC", self.by).init(velocity, seed)

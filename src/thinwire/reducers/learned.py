@@ -36,6 +36,8 @@ class Learned(Reducer):
     It is at work on the processor, wherever values are: all ranks have to get the same bits.
     """
 
+    learns: ClassVar[bool] = True
+
     learning_steps: int = 300  # before codes are said, and again when they are off; higher: closer codes, later
     channels: int = 4  # of the code, one number for every 16 values each; higher: closer, more is sent
     codec: Codec = Identity()  # what codes are said through; it is learned with that in view

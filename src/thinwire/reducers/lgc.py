@@ -17,6 +17,8 @@ WEIGHTS = ("alike", "sent")
 class LGC(Learned):
     """Learned Gradient Compression for all-reduce: all say codes of their values, and decode the mean of them."""
 
+    same_arithmetic: ClassVar[bool] = True
+
     feedback: str = "own"  # what is kept of the code's error: of one's "own", of the "mean" (which all have), or "none"
     weights: str = "alike"  # all hear all values, and learn "alike"; or one rank learns, and its weights are "sent"
     ranks: tuple[int, ...] = (0,)  # set for a model

@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,6 +26,8 @@ class PowerIteration(Reducer):
 
     Each further iteration in a step works on what the ones before left over, and all of them count.
     """
+
+    same_arithmetic: ClassVar[bool] = True
 
     rank: int  # rows of a factor; higher: closer, and more is sent
     iterations: int = 1  # rounds a step; higher: closer, and more is sent

@@ -1,5 +1,5 @@
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
@@ -21,6 +21,8 @@ class PowerSGD(Reducer):
 
     Vectors, and matrices whose factors would not be `least_ratio` times smaller, are sent as they are.
     """
+
+    same_arithmetic: ClassVar[bool] = True
 
     rank: int  # rows of a factor; higher: closer, and more is sent
     codec: Codec = Identity()  # for the factors

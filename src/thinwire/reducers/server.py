@@ -1,4 +1,4 @@
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,6 +70,11 @@ class Server(Reducer):
     def is_linear(self) -> bool:
         """Whether all that is said on the way up is, so that `down` is never used."""
         return isinstance(self.up, PowerIteration | PowerSGD) and self.up.codec.linear
+
+    def diagnose(self, parameters: Collection[Parameter]) -> list[str]:
+        if self.down == Identity() or not self.is_linear:
+            return []
+        return [f"{self.down!r} has no effect in {self!r}: linear messages are answered as they came"]
 
     def init(self, like: Tensor, seed: int) -> Any:
         if isinstance(self.up, Reducer):

@@ -36,6 +36,10 @@ class WarmUp(Reducer):
         first, then = as_reducer(self.first).specialize(parameter), as_reducer(self.then).specialize(parameter)
         return first if first == then else replace(self, first=first, then=then)
 
+    @property
+    def settles_after(self) -> int:
+        return self.steps
+
     def init(self, like: Tensor, seed: int) -> WarmUpState:
         return WarmUpState(0, as_reducer(self.first).init(like, seed), as_reducer(self.then).init(like, seed))
 

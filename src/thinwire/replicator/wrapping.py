@@ -12,8 +12,7 @@ from ..attach import attach
 from ..core import Strategy
 from ..handle import Handle
 from ..methods import notation_of, strategy_of
-from ..reducers import dedicated_servers
-from ..strategies import DataParallel, Decentralized, check_placed
+from ..strategies import check_placed
 from ..transports import Transport, ddp_of
 from .contract import Contract
 from .devices import check_alike
@@ -45,7 +44,9 @@ class Wrapping:
             told = notation_of(strategy)
             warnings.warn(f"{told} has no effect: there is but one replica", stacklevel=3)
             strategy = strategy_of("dense")
-        averages = isinstance(strategy, DataParallel) and not dedicated_servers(strategy)  # as DDP would, on all ranks
+        averages = (
+            strategy.gradient_averaging is not None and not strategy.dedicated_servers
+        )  # as DDP would, on all ranks
         if overlap and averages and (ddp := self._ddp(model)) is not None:
             handle = attach(ddp, strategy, **settings)
             self._hooks.append(ddp.register_forward_pre_hook(lambda module, _: self._before_forward(module, number)))
@@ -97,7 +98,7 @@ class Wrapping:
 
     def _before_step(self, handle: Handle, number: str) -> None:
         # Who speaks with neighbors only does not wait for all, and in silent steps nobody waits for anybody.
-        if handle.will_communicate and not isinstance(self.strategy, Decentralized):
+        if handle.will_communicate and not self.strategy.survivable:
             self.contract.check("optimizer.step()", number)
 
 

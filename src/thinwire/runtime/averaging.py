@@ -12,18 +12,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..core import Rounds
 from ..methods import notation_of
-from ..strategies import (
-    EASGD,
-    ABTraining,
-    Consensus,
-    Independent,
-    LeaderSGD,
-    all_who_train,
-    consensus,
-    leading,
-    workshop_of,
-)
-from ..strategies.ab_training import decomposed, export, merged, smaller
+from ..strategies import Consensus, all_who_train, consensus, leading
+from ..strategies.ab_training import export, merged, smaller
 from .replica import local
 from .session import Session
 
@@ -33,8 +23,8 @@ def averaged(session: Session, model: nn.Module) -> nn.Module:
 
     def talk(size: int) -> Rounds:
         strategy = session.strategy
-        weight = strategy.weight_of(session.state) if isinstance(strategy, Independent) else 1.0
-        return consensus(_effective(session), _buffers(model), weight, all_who_train(strategy, size))
+        means = strategy.effective(session.replica)
+        return consensus(means, _buffers(model), strategy.weight_of(session.state), all_who_train(strategy, size))
 
     found: Consensus = session.asked("average()", talk)
     session.meter.consensus = found.distance
@@ -43,23 +33,25 @@ def averaged(session: Session, model: nn.Module) -> nn.Module:
 
 def led(session: Session, model: nn.Module) -> nn.Module:
     """With what the replica with the lowest loss has."""
-    strategy = session.strategy
-    if not isinstance(strategy, LeaderSGD):
-        raise ValueError(f"{notation_of(strategy)} has no leader: LeaderSGD(...) has")
-    found = session.asked(
-        "leader()",
-        lambda size: leading(session.replica._replace(size=size), _buffers(model), strategy.loss_of(session.state)),
-    )
+
+    def rounds(size: int) -> Rounds:
+        loss = session.strategy.loss_of(session.state)
+        assert loss is not None, "there is a leader"
+        return leading(session.replica._replace(size=size), _buffers(model), loss)
+
+    if session.strategy.loss_of(session.state) is None:
+        raise ValueError(f"{notation_of(session.strategy)} has no leader: LeaderSGD(...) has")
+    found = session.asked("leader()", rounds)
     return _copied(session, model, found)
 
 
 def centered(session: Session, model: nn.Module) -> nn.Module:
     """With what replicas are drawn to, which all ranks have; buffers are this rank's own."""
-    strategy = session.strategy
-    if not isinstance(strategy, EASGD):
-        raise ValueError(f"{notation_of(strategy)} has no center: EASGD(...) has")
     session.worker.wait()
-    return _copied(session, model, strategy.center(session.replica, session.state))
+    center = session.strategy.center(session.replica, session.state)
+    if center is None:
+        raise ValueError(f"{notation_of(session.strategy)} has no center: EASGD(...) has")
+    return _copied(session, model, center)
 
 
 @torch.no_grad()
@@ -97,32 +89,24 @@ def refresh_batchnorm(model: nn.Module, batches: Iterable[Any]) -> None:
 
 def whole(session: Session, model: nn.Module) -> nn.Module:
     """With what all agree on, in plain layers, for strategies that factor them."""
-    strategy = session.strategy
-    if not isinstance(strategy, ABTraining):
-        raise ValueError(f"{notation_of(strategy)} does not factor layers: ABTraining(...) does")
-    return _copied(session, model, session.asked("merge()", lambda size: strategy.agreed(session.replica)))
+
+    def rounds(size: int) -> Rounds:
+        agreed = session.strategy.agreed(session.replica)
+        assert agreed is not None, "its layers are factored"
+        return agreed
+
+    if session.replica.factored_model is None:
+        raise ValueError(f"{notation_of(session.strategy)} does not factor layers: ABTraining(...) does")
+    return _copied(session, model, session.asked("merge()", rounds))
 
 
 def exported(session: Session, model: nn.Module, path: str | PathLike[str]) -> dict[str, int]:
     """Write that with thin layers, on rank 0. Returns their ranks."""
-    agreed, strategy = whole(session, model), session.strategy
-    assert isinstance(strategy, ABTraining), "it has been seen to"
-    ranks = {}
-    for bench in workshop_of(session.replica).benches:
-        weight = agreed.get_parameter(bench.names["weight"]).detach().flatten(1)
-        if bench.rank is None:
-            ranks[bench.name] = decomposed(weight, strategy.cutoff)[0].shape[1]
-        else:  # a mean of products has a higher rank than each
-            ranks[bench.name] = decomposed(weight)[0].shape[1] if strategy.sync == "full" else bench.rank
-    kept = smaller(agreed, ranks)
+    agreed = whole(session, model)
+    kept = smaller(agreed, session.strategy.ranks_of_layers(session.replica, agreed))
     if session.transport.rank == 0:
         export(agreed, kept, path)
     return kept
-
-
-def _effective(session: Session) -> Mapping[str, Tensor]:
-    strategy = session.strategy
-    return strategy.effective(session.replica) if isinstance(strategy, Independent) else session.replica.parameters
 
 
 def _buffers(model: nn.Module) -> dict[str, Tensor]:

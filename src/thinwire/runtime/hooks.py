@@ -10,9 +10,10 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from ..core import Rounds
+from ..core import GradientAveraging, Rounds
+from ..methods import notation_of
 from ..reducers import goes_by_rate
-from ..strategies import DataParallel, Unit
+from ..strategies import Unit
 from .replica import local
 from .session import Session
 
@@ -54,7 +55,7 @@ class Buckets:
     parameters have been talked about, while backward goes on.
     """
 
-    def __init__(self, ddp: DistributedDataParallel, session: Session, strategy: DataParallel) -> None:
+    def __init__(self, ddp: DistributedDataParallel, session: Session, strategy: GradientAveraging) -> None:
         # DDP holds its hook, and so this, where Python's collector cannot see it: a model must not hold itself alive.
         self.ddp, self.session, self.strategy = weakref.ref(ddp), session, strategy
         self.names = {id(p): name for name, p in session.replica.parameters.items()}
@@ -85,7 +86,7 @@ class Buckets:
             )
         if goes_by_rate(self.strategy) and self.session.replica.rate is None:
             return ValueError(
-                f"{self.strategy.reducer!r} needs to know the learning rate: call handle.set_lr(...) before backward()"
+                f"{notation_of(self.strategy)} needs the learning rate: call handle.set_lr(...) before backward()"
             )
         unknown = {id(p) for p in bucket.parameters()} - self.names.keys()
         ddp = self.ddp()
@@ -186,8 +187,8 @@ class Updates:
 
     def _averaged(self) -> Rounds:
         """As under DDP: of a parameter that was not used, the gradient is zero."""
-        strategy, replica = self.session.strategy, self.session.replica
-        assert isinstance(strategy, DataParallel), "others have been refused"
+        strategy, replica = self.session.strategy.gradient_averaging, self.session.replica
+        assert strategy is not None, "others have been refused"
         gradients = {}
         for name, p in replica.parameters.items():
             p.grad = torch.zeros_like(p) if p.grad is None else p.grad

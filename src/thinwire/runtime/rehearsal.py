@@ -6,21 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core import Replica, Rounds, Strategy
+from ..core import GradientAveraging, Overlapping, Replica, Rounds, Strategy
+from ..core.layer_report import Layer
 from ..core.outcome import Learning, NonFinite
-from ..reducers import dedicated_servers, goes_by_rate
-from ..strategies import (
-    EASGD,
-    Consensus,
-    DataParallel,
-    Independent,
-    Layer,
-    LeaderSGD,
-    Overlapping,
-    all_who_train,
-    check_placed,
-    consensus,
-)
+from ..reducers import goes_by_rate
+from ..strategies import Consensus, all_who_train, check_placed, consensus
 from ..strategies.ab_training import LowRankLayer
 from ..transports import Meter, Simulated
 from .learned_code_guard import Guard
@@ -49,18 +39,19 @@ class Rehearsal:
         """All have gradients; and losses, for strategies that choose by them; and a learning rate, for by_rate=True."""
         if losses is not None:
             self.replicas = [r._replace(loss=float(loss)) for r, loss in zip(self.replicas, losses, strict=True)]
-        if isinstance(self.strategy, Independent) and self.strategy.needs_loss and self.replicas[0].loss is None:
+        if self.strategy.needs_loss and self.replicas[0].loss is None:
             raise ValueError(f"{self.strategy!r} needs to know the losses: before_update(losses)")
         if rate is not None:
             self.replicas = [replica._replace(rate=rate) for replica in self.replicas]
-        if goes_by_rate(self.strategy) and not isinstance(self.strategy, DataParallel):
+        if goes_by_rate(self.strategy) and self.strategy.gradient_averaging is None:
             raise ValueError(f"by_rate=True is for gradients, and {self.strategy!r} speaks of parameters")
         if goes_by_rate(self.strategy) and self.replicas[0].rate is None:
             raise ValueError(f"{self.strategy!r} needs to know the learning rate: before_update(rate=...)")
         for meter in self.meters:
             meter.count_dense(self._dense_bytes, len(self.replicas))
-        if isinstance(self.strategy, DataParallel) and not dedicated_servers(self.strategy):  # which DDP does not have
-            self._exchange(self.strategy)
+        averaging = self.strategy.gradient_averaging
+        if averaging is not None and not averaging.dedicated_servers:  # which DDP does not have
+            self._exchange(averaging)
         else:
             self._hold([self.strategy.before_update(r, s) for r, s in self._ranks()])
 
@@ -71,8 +62,8 @@ class Rehearsal:
             meter.steps += 1
         self._guard.end_step(self.strategy, self.replicas[0], self.states[0], *self.meters)
         self.replicas = [replica._replace(loss=None) for replica in self.replicas]
-        strategy, steps = self.strategy, self.meters[0].steps
-        if isinstance(strategy, Overlapping):
+        strategy, steps = self.strategy.overlapping, self.meters[0].steps
+        if strategy is not None:
             if strategy.lands(steps):
                 self.land()
             if strategy.launches(steps):
@@ -84,8 +75,8 @@ class Rehearsal:
         under_way, self._under_way = self._under_way, None
         if under_way is None:
             return
-        strategy, (arrived, aside) = self.strategy, under_way
-        assert isinstance(strategy, Overlapping), "others have nothing on its way"
+        strategy, (arrived, aside) = self.strategy.overlapping, under_way
+        assert strategy is not None, "others have nothing in flight"
         for meter, counted in zip(self.meters, aside.meters, strict=True):
             meter.add(counted)
         landed = [strategy.land(r, s, what) for (r, s), what in zip(self._ranks(), arrived, strict=True)]
@@ -97,13 +88,13 @@ class Rehearsal:
         """The mean of all replicas (and of buffers), which all ranks hear alike, and how far they are from it."""
         self.land()
         strategy, size = self.strategy, len(self.replicas)
-        own = strategy if isinstance(strategy, Independent) else None
-        weighs = own.weight_of if own else lambda state: 1.0
-        effective = own.effective if own else lambda replica: replica.parameters
         there = buffers or [{} for _ in self.replicas]
         aside = Simulated(size)
         peers = all_who_train(strategy, size)
-        talks = [consensus(effective(r), b, weighs(s), peers) for (r, s), b in zip(self._ranks(), there, strict=True)]
+        talks = [
+            consensus(strategy.effective(r), b, strategy.weight_of(s), peers)
+            for (r, s), b in zip(self._ranks(), there, strict=True)
+        ]
         found: Consensus = aside.run(talks)[0]
         for meter, took in zip(self.meters, aside.meters, strict=True):
             meter.average_bytes += took.link_bytes
@@ -112,22 +103,18 @@ class Rehearsal:
 
     def leader(self) -> int | None:
         """The rank with the lowest loss, for strategies that choose one."""
-        strategy = self.strategy
-        if not isinstance(strategy, LeaderSGD):
-            return None
-        losses = [strategy.loss_of(state) for state in self.states]
-        return losses.index(min(losses))
+        losses = [loss for state in self.states if (loss := self.strategy.loss_of(state)) is not None]
+        return losses.index(min(losses)) if losses else None
 
-    def center(self) -> dict[str, Tensor] | None:
+    def center(self) -> Mapping[str, Tensor] | None:
         """What replicas are drawn to, for strategies that have such a center."""
-        strategy = self.strategy
-        return strategy.center(self.replicas[0], self.states[0]) if isinstance(strategy, EASGD) else None
+        return self.strategy.center(self.replicas[0], self.states[0])
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """The groups that ranks are in, for strategies that have several."""
-        strategy, first = self.strategy, self.replicas[0]
-        return strategy.groups_of(first.size, first.hosts) if isinstance(strategy, Independent) else ()
+        first = self.replicas[0]
+        return self.strategy.groups_of(first.size, first.hosts)
 
     def factored(self, rank: int = 0) -> dict[str, LowRankLayer]:
         """What those layers of a rank's model are that are factored at times."""
@@ -140,12 +127,10 @@ class Rehearsal:
 
     def layers(self, rank: int = 0) -> dict[str, Layer]:
         """What a rank has said of each layer, and how much it has not."""
-        if not isinstance(self.strategy, DataParallel | Independent):
-            return {}
         meter = self.meters[rank]
         return self.strategy.layers(self.replicas[rank], self.states[rank], meter.dense_bytes, meter.payload_by_unit)
 
-    def _exchange(self, strategy: DataParallel) -> None:
+    def _exchange(self, strategy: GradientAveraging) -> None:
         """As under DDP: of a parameter that a rank did not use, its gradient is zero."""
         for replica in self.replicas:
             for p in replica.parameters.values():

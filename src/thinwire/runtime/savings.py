@@ -3,10 +3,7 @@
 import warnings
 
 from ..core import Replica, Strategy
-from ..core.described import parts_of
 from ..methods import notation_of
-from ..reducers import DGC, WarmUp, loses_nothing
-from ..strategies import DataParallel, Independent
 from ..transports import Meter
 
 
@@ -18,17 +15,8 @@ class Savings:
 
     def __init__(self, strategy: Strategy, replica: Replica, meter: Meter) -> None:
         self.meter = meter
-        self._told, self._period, self._warm_up = False, 1, 0
-        if isinstance(strategy, Independent):
-            self._told = not strategy.saves
-            self._period, self._warm_up = strategy.period, strategy.warm_up
-        units = strategy.units(replica) if isinstance(strategy, DataParallel) else ()
-        dense = all(loses_nothing(unit.reducer) for unit in units)
-        # What is meant to be dense may differ by the rounding of shards and by a bit a parameter.
-        self._slack = 64 * replica.size + len(replica.parameters) if units and dense else 0
-        parts = [part for unit in units for part in parts_of(unit.reducer)]
-        ramps = [part.ramp_steps for part in parts if isinstance(part, DGC)]
-        self._warm_steps = max([part.steps for part in parts if isinstance(part, WarmUp)] + ramps, default=0)
+        self._told, self._period, self._warm_up = not strategy.saves, strategy.period, strategy.warm_up
+        self._slack, self._warm_steps = strategy.slack(replica), strategy.settles_after(replica)
         self.begin()
 
     def begin(self) -> None:

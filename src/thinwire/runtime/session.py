@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from ..core import Replica, Rounds, State, Strategy
+from ..core.layer_report import Layer
 from ..core.lazy import is_finite
 from ..core.outcome import Learning, NonFinite, StepResult
 from ..core.states import plain, restored
 from ..methods import notation_of
 from ..reducers import goes_by_rate
-from ..strategies import DataParallel, Decentralized, Independent, Layer, Overlapping
 from ..transports import Decision, Meter, PeerLostError, ProcessGroupTransport, Simulated, Transport, told_of
 from ..version import __version__
 from . import checkpoints
@@ -53,7 +53,7 @@ class Session:
         self.worker = transport.queue()
         weakref.finalize(self, self.worker.stop)  # a model that is dropped takes its thread with it
         self.begin_step()
-        self.talks = Exchanges(transport, on_peer_loss, self._go_on if isinstance(strategy, Decentralized) else None)
+        self.talks = Exchanges(transport, on_peer_loss, self._go_on if strategy.survivable else None)
         self._under_way: Future[Any] | None = None
         self._savings = Savings(strategy, replica, self.meter)
         self._guard = Guard(strategy)
@@ -79,12 +79,13 @@ class Session:
     @property
     def quiet(self) -> bool:
         """Whether nothing is said around this update."""
-        return isinstance(self.strategy, Overlapping) and self.strategy.quiet(self.meter.steps)
+        overlapping = self.strategy.overlapping
+        return overlapping is not None and overlapping.quiet(self.meter.steps)
 
     def launch(self) -> None:
         """Land what is to be here by now, and begin a talk that goes on while the replica computes, if it is time."""
-        strategy = self.strategy
-        if not isinstance(strategy, Overlapping):
+        strategy = self.strategy.overlapping
+        if strategy is None:
             return
         if strategy.lands(self.meter.steps):
             self.land()
@@ -107,8 +108,9 @@ class Session:
             return
         arrived, aside = landed
         self.meter.add(aside)
-        assert isinstance(self.strategy, Overlapping), "others have nothing on its way"
-        self.state, lost = self.strategy.land(self.replica, self.state, arrived)
+        strategy = self.strategy.overlapping
+        assert strategy is not None, "others have nothing in flight"
+        self.state, lost = strategy.land(self.replica, self.state, arrived)
         if lost:
             self._lose(lost, lambda name: None)
 
@@ -130,7 +132,7 @@ class Session:
 
     def observe(self, loss: Tensor | float) -> None:
         """Remember the loss of this step, if the strategy asks for it."""
-        if isinstance(self.strategy, Independent) and self.strategy.needs_loss:
+        if self.strategy.needs_loss:
             self.replica = self.replica._replace(loss=float(loss.detach() if isinstance(loss, Tensor) else loss))
 
     def at_rate(self, rate: Tensor | float | None) -> None:
@@ -143,7 +145,7 @@ class Session:
 
     def check_loss(self) -> None:
         strategy = self.strategy
-        if isinstance(strategy, Independent) and strategy.needs_loss and self.replica.loss is None:
+        if strategy.needs_loss and self.replica.loss is None:
             problem = ValueError(
                 f"{notation_of(strategy)} needs the loss: call handle.report_loss(loss) before each optimizer.step()"
             )
@@ -153,7 +155,7 @@ class Session:
     def check_gradients(self) -> None:
         """Where gradients stay each rank's own, one that is not finite is this rank's own affair."""
         strategy = self.strategy
-        own = isinstance(strategy, Independent) and strategy.own_gradients(self.state)
+        own = strategy.local_gradients(self.state)
         if not own or self.on_nonfinite == "pass":
             return
         parameters = self.replica.parameters
@@ -174,8 +176,6 @@ class Session:
 
     def layers(self) -> dict[str, Layer]:
         self.worker.wait()
-        if not isinstance(self.strategy, DataParallel | Independent):
-            return {}
         return self.strategy.layers(self.replica, self.state, self.meter.dense_bytes, self.meter.payload_by_unit)
 
     def learning(self) -> dict[str, Learning]:
@@ -209,12 +209,13 @@ class Session:
     def _restored_flight(self, state: State, saved: Any) -> Future[Any] | None:
         if saved is None:
             return None
-        if not isinstance(self.strategy, Overlapping):
+        strategy = self.strategy.overlapping
+        if strategy is None:
             raise ValueError("the checkpoint has a message in flight, and this method has none")
         plainly, counted = saved
         aside = Meter(names=self.meter.names)
         aside.load(counted["meter"], counted["itemized"])
-        return _done((restored(self.strategy.in_flight(state), plainly), aside))
+        return _done((restored(strategy.in_flight(state), plainly), aside))
 
     def _identity(self) -> dict[str, Any]:
         """What a checkpoint of this rank is one of."""
@@ -237,28 +238,27 @@ class Session:
 
     def _go_on(self, decision: Decision) -> None:
         """With those who are left, and what they remember made to fit each other again."""
-        transport, strategy = self.transport, self.strategy
-        assert isinstance(strategy, Decentralized), "others need all ranks"
+        transport, strategy = self.transport, self.strategy.survivable
+        assert strategy is not None, "others need all ranks"
         assert isinstance(transport, ProcessGroupTransport), "others have no ranks that are lost"
         told, before = told_of(decision.lost, transport.names, transport.timeout), transport.size
         left = len(decision.survivors)
         try:
-            strategy = strategy.among(decision.survivors, before)
-            strategy.graph(left)
+            strategy = strategy.without_failed(decision.survivors, before)
         except ValueError as error:  # the same on all ranks
             raise PeerLostError(f"{told}; the other {left}, numbered anew, cannot go on: {error}") from None
         transport.regroup(decision)
         hosts = tuple(self.replica.hosts[rank] for rank in decision.survivors)
         self.replica = self.replica._replace(rank=transport.rank, size=transport.size, hosts=hosts)
         self.strategy = strategy
-        self.state = transport.run(self.strategy.rejoin(self.replica)).state
+        self.state = transport.run(strategy.rejoin(self.replica)).state
         self._before_step, self._under_way = self.state, None
         self._savings.begin()
         warnings.warn(f"{told}; the other {transport.size} ranks go on", stacklevel=2)
 
     def _is_local(self) -> bool:
         """Whether replicas differ, and are each rank's own."""
-        return isinstance(self.strategy, Independent)
+        return self.strategy.replicas_differ
 
     def _lose(self, lost: tuple[NonFinite, ...], gradient_of: Callable[[str], Tensor | None]) -> None:
         if self.on_nonfinite == "raise" or lost[0].what != "gradient":

@@ -1,5 +1,6 @@
 """Strategies: what replicas talk about, and when."""
 
+from ..core.layer_report import Layer
 from .ab_training.strategy import ABTraining
 from .ab_training.synchronization import workshop_of
 from .consensus import Consensus, consensus
@@ -9,8 +10,7 @@ from .easgd import EASGD
 from .edge_gossip import EdgeGossip
 from .gossip import Gossip
 from .hierarchical import Hierarchical
-from .independent import Independent, Overlapping
-from .layer_report import Layer
+from .independent import Independent
 from .leader_sgd import LeaderSGD, leading
 from .local_sgd import LocalSGD
 from .outer_sgd import OuterSGD
@@ -32,7 +32,6 @@ __all__ = [
     "LeaderSGD",
     "LocalSGD",
     "OuterSGD",
-    "Overlapping",
     "PushSum",
     "Unit",
     "all_who_train",

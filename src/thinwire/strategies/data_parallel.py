@@ -5,16 +5,30 @@ import torch
 from torch import Tensor
 
 from ..codecs import Identity, Sign
-from ..core import Codec, Message, Peers, Reducer, Replica, Reply, Rounds, State, Strategy, lockstep
+from ..core import (
+    Codec,
+    GradientAveraging,
+    Message,
+    Parameter,
+    Peers,
+    Reducer,
+    Replica,
+    Reply,
+    Rounds,
+    State,
+    Strategy,
+    lockstep,
+)
+from ..core.described import parts_of
+from ..core.layer_report import Layer
 from ..core.outcome import Learning, NonFinite, StepResult
-from ..reducers import as_reducer, dedicated_servers, servers
+from ..reducers import LeaderTopK, as_reducer, dedicated_servers, loses_nothing, servers
 from ..topologies import all_ranks
-from .layer_report import Layer
 from .units import Unit, check_fuse_below, layers_of, learning_of, not_finite, units_of, watched
 
 
 @dataclass(frozen=True, repr=False)
-class DataParallel(Strategy):
+class DataParallel(GradientAveraging):
     """Every replica steps with the same gradient, reduced from all."""
 
     reducer: Codec | Reducer
@@ -65,17 +79,43 @@ class DataParallel(Strategy):
         gradients: Mapping[str, Tensor],
         size: int,
         state: dict[str, State],
-        rate: float | None = None,  # of learning
+        lr: float | None = None,
     ) -> Rounds:
         """Reduce the gradients of these units in place. Returns an Outcome, with the state of all units."""
         peers = self.peers(size)
-        talks = ((peers, _converse(unit, gradients, state[unit.key], rate)) for unit in units)
+        talks = ((peers, _converse(unit, gradients, state[unit.key], lr)) for unit in units)
         return _outcome(units, (yield from lockstep(talks)), state)
 
+    @property
+    def dedicated_servers(self) -> frozenset[int]:
+        return dedicated_servers(self.reducer)
+
+    def settles_after(self, replica: Replica) -> int:
+        reducers = [
+            part for unit in self.units(replica) for part in parts_of(unit.reducer) if isinstance(part, Reducer)
+        ]
+        return max((reducer.settles_after for reducer in reducers), default=0)
+
+    def slack(self, replica: Replica) -> int:
+        """A method that is meant to be dense may differ by the rounding of shards and by a bit per parameter."""
+        dense = all(loses_nothing(unit.reducer) for unit in self.units(replica))
+        return 64 * replica.size + len(replica.parameters) if dense else 0
+
+    def diagnose(self, replica: Replica, parameters: Collection[Parameter]) -> list[str]:
+        used = [unit.reducer for unit in self.units(replica)]
+        leads = any(isinstance(part, LeaderTopK) for part in parts_of(self))
+        found = []
+        if leads and not any(isinstance(part, LeaderTopK) for reducer in used for part in parts_of(reducer)):
+            found.append("LeaderTopK has no effect: this model has no matrix between its first and its last")
+        found += super().diagnose(replica, parameters)
+        if not loses_nothing(as_reducer(self.reducer)) and all(map(loses_nothing, used)):
+            found.append(f"{self.reducer!r} has no effect: every parameter of this model is sent as it is")
+        return found
+
     def layers(
-        self, replica: Replica, state: dict[str, State], dense_bytes: int, said: Mapping[str, int]
+        self, replica: Replica, state: dict[str, State], dense_bytes: int, payload: Mapping[str, int]
     ) -> dict[str, Layer]:
-        return layers_of(replica, self.units(replica), state, dense_bytes, said)
+        return layers_of(replica, self.units(replica), state, dense_bytes, payload)
 
     def learning(self, replica: Replica, state: dict[str, State]) -> dict[str, Learning]:
         return learning_of(self.units(replica), state)

@@ -5,14 +5,14 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TypeVar
 
-from ..core import Replica, Rounds
-from ..topologies import Graph, Topology, edges_left
+from ..core import Strategy, Survivable
+from ..topologies import Complete, Graph, Topology, edges_left
 from .independent import Independent
 
 Own = TypeVar("Own", bound="Decentralized")
 
 
-class Decentralized(Independent):
+class Decentralized(Independent, Survivable):
     """Gradients and optimizers stay each rank's own; replicas differ, and are kept together by what neighbors say."""
 
     topology: Topology
@@ -30,16 +30,17 @@ class Decentralized(Independent):
     def graph(self, size: int) -> Graph:
         """Who speaks with whom; ValueError if that does not go with the strategy."""
 
-    @abstractmethod
-    def rejoin(self, replica: Replica) -> Rounds:
-        """Begin anew with replicas that differ, after some ranks were lost. Returns an Outcome."""
-
     def check(self, size: int, hosts: tuple[str, ...] = ()) -> None:
         self.graph(size)
 
-    def among(self: Own, survivors: tuple[int, ...], size: int) -> Own:
-        """The same for those who are left of so many ranks."""
-        return replace(self, topology=edges_left(self.topology, survivors, size))  # type: ignore[type-var]  # a dataclass
+    def dry_run(self) -> tuple[Strategy, int]:
+        """A graph may be of more ranks only, and needs two."""
+        return replace(self, topology=Complete()), 2  # type: ignore[type-var]  # a dataclass
+
+    def without_failed(self: Own, survivors: tuple[int, ...], size: int) -> Own:
+        left: Own = replace(self, topology=edges_left(self.topology, survivors, size))  # type: ignore[type-var]  # a dataclass
+        left.graph(len(survivors))
+        return left
 
 
 @lru_cache(maxsize=64)

@@ -1,5 +1,5 @@
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
@@ -38,6 +38,8 @@ class EASGD(Independent):
             raise ValueError(f"EASGD takes a rate above 0 and up to 1, not {self.rate!r}")
         check_fuse_below("EASGD", self.fuse_below)
 
+    has_center: ClassVar[bool] = True
+
     @property
     def period(self) -> int:
         return self.every
@@ -75,7 +77,7 @@ class EASGD(Independent):
             states[unit.key] = mean.state
         return StepResult(EASGDState(state.step, states, centers))
 
-    def remembered(self, state: EASGDState) -> dict[str, State]:
+    def unit_states(self, state: EASGDState) -> dict[str, State]:
         return state.units
 
     def center(self, replica: Replica, state: EASGDState) -> dict[str, Tensor]:

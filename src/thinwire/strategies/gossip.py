@@ -98,7 +98,7 @@ class Gossip(Decentralized):
         states = {unit.key: new for unit, (new, _) in zip(units, outcomes, strict=True)}
         return StepResult(GossipState(state.round + 1, states), tuple(lost for _, lost in outcomes if lost))
 
-    def remembered(self, state: GossipState) -> dict[str, State]:
+    def unit_states(self, state: GossipState) -> dict[str, State]:
         return state.units
 
     def rejoin(self, replica: Replica) -> Rounds:

@@ -1,5 +1,5 @@
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor
 from ..core import Codec, Reducer, Replica, Rounds, State, Strategy
 from ..core.lazy import is_finite
 from ..core.outcome import Learning, NonFinite, StepResult
-from ..topologies import ByHost, Grouping, Groups, group_of, part_of, within
+from ..topologies import ByHost, Grouping, Groups, OneGroup, group_of, part_of, within
 from .broadcasts import told
 from .data_parallel import DataParallel
 from .independent import Independent
@@ -64,6 +64,9 @@ class Hierarchical(Independent):
     def check(self, size: int, hosts: tuple[str, ...] = ()) -> None:
         self.groups_of(size, hosts)
 
+    def dry_run(self) -> tuple[Strategy, int]:
+        return replace(self, groups=OneGroup()), 1
+
     def groups_of(self, size: int, hosts: tuple[str, ...] = ()) -> Groups:
         return self.groups.of(size, hosts)
 
@@ -81,9 +84,9 @@ class Hierarchical(Independent):
         outer = self._between()
         return outer.warm_up if isinstance(outer, LocalSGD) else 0
 
-    def own_gradients(self, state: HierarchicalState) -> bool:
+    def local_gradients(self, state: HierarchicalState) -> bool:
         inner = self._within()
-        return isinstance(inner, LocalSGD) and inner.own_gradients(state.inner)
+        return isinstance(inner, LocalSGD) and inner.local_gradients(state.inner)
 
     def units(self, replica: Replica) -> tuple[Unit, ...]:
         """What this rank speaks for between groups."""
@@ -94,7 +97,7 @@ class Hierarchical(Independent):
         within = self._within().learning(part_of(replica, self.seat(replica).group), state.inner)
         return {f"{INSIDE}: {key}": found for key, found in within.items()} | super().learning(replica, state)
 
-    def remembered(self, state: HierarchicalState) -> dict[str, State]:
+    def unit_states(self, state: HierarchicalState) -> dict[str, State]:
         outer = self._between()
         states: dict[str, State] | None = (
             state.outer.units if isinstance(outer, LocalSGD) and state.outer is not None else state.outer

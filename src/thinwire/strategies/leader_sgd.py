@@ -1,5 +1,5 @@
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import ClassVar, NamedTuple
 
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..codecs import Identity
-from ..core import Codec, Conversation, Message, Peers, Replica, Reply, Rounds, lockstep
+from ..core import Codec, Conversation, Message, Peers, Replica, Reply, Rounds, Strategy, lockstep
 from ..core.outcome import NonFinite, StepResult
 from ..core.precision import working
 from ..reducers.average import STRIDE
@@ -64,6 +64,9 @@ class LeaderSGD(Independent):
 
     def check(self, size: int, hosts: tuple[str, ...] = ()) -> None:
         self.groups_of(size, hosts)
+
+    def dry_run(self) -> tuple[Strategy, int]:
+        return replace(self, groups=OneGroup()), 1
 
     def groups_of(self, size: int, hosts: tuple[str, ...] = ()) -> Groups:
         groups = self.groups.of(size, hosts)

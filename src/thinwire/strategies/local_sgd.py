@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from ..codecs import RandomK, TopK
-from ..core import Codec, Reducer, Replica, Rounds, State, lockstep
+from ..core import Codec, Overlapping, Reducer, Replica, Rounds, State, lockstep
 from ..core.described import parts_of
 from ..core.outcome import NonFinite, StepResult
 from ..reducers import Average, ErrorFeedback, as_reducer, servers
 from ..reducers.forms import served
 from ..topologies import all_ranks, within
 from .data_parallel import DataParallel
-from .independent import Overlapping
+from .independent import Independent
 from .outer_sgd import OuterSGD
 from .units import Unit, check_fuse_below, spoken, units_of
 
@@ -38,7 +38,7 @@ class Synchronized(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class LocalSGD(Overlapping):
+class LocalSGD(Independent, Overlapping):
     """Each replica takes steps of its own; every so often they meet, and all go on from one point.
 
     What they say is the way back to where they last met. An outer optimizer takes its mean for a gradient: as it is,
@@ -80,7 +80,7 @@ class LocalSGD(Overlapping):
     def warm_up(self) -> int:
         return self.after
 
-    def own_gradients(self, state: LocalSGDState) -> bool:
+    def local_gradients(self, state: LocalSGDState) -> bool:
         return state.step >= self.after
 
     def meets(self, step: int) -> bool:
@@ -109,7 +109,7 @@ class LocalSGD(Overlapping):
         return LocalSGDState(0, states, anchors, velocities)
 
     def before_update(self, replica: Replica, state: LocalSGDState) -> Rounds:
-        if self.own_gradients(state):
+        if self.local_gradients(state):
             return (yield from super().before_update(replica, state))
         all_ranks = tuple(range(replica.size))
         plain = self._plain()
@@ -165,7 +165,7 @@ class LocalSGD(Overlapping):
         """All have been moved alike, by someone else, right after a meeting: that is where they met now."""
         return state._replace(anchors={unit.key: unit.copied(replica.parameters) for unit in self.units(replica)})
 
-    def remembered(self, state: LocalSGDState) -> dict[str, State]:
+    def unit_states(self, state: LocalSGDState) -> dict[str, State]:
         return state.units
 
 

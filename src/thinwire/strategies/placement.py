@@ -5,7 +5,6 @@ from ..core.described import parts_of
 from ..reducers import Server, dedicated_servers, servers
 from .data_parallel import DataParallel
 from .hierarchical import Hierarchical
-from .independent import Independent
 
 
 def check_placed(strategy: Strategy, size: int, hosts: tuple[str, ...] = ()) -> None:
@@ -29,6 +28,6 @@ def check_placed(strategy: Strategy, size: int, hosts: tuple[str, ...] = ()) -> 
 
 def _smallest(strategy: Strategy, size: int, hosts: tuple[str, ...]) -> int:
     """How many ranks there are, at least, in any world that it speaks in."""
-    groups = strategy.groups_of(size, hosts) if isinstance(strategy, Independent) else ()
+    groups = strategy.groups_of(size, hosts)
     between = [len(groups)] if isinstance(strategy, Hierarchical) else []
     return min([*map(len, groups), *between], default=size)

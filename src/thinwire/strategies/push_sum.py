@@ -6,14 +6,13 @@ import torch
 from torch import Tensor
 
 from ..codecs import Identity
-from ..core import Codec, Message, Peers, Replica, Reply, Rounds, State, lockstep
+from ..core import Codec, Message, Overlapping, Peers, Replica, Reply, Rounds, State, lockstep
 from ..core.lazy import materialize
 from ..core.outcome import NonFinite, StepResult
 from ..core.precision import working
 from ..reducers import Average
 from ..topologies import Exponential, Graph, Topology
 from .decentralized import Decentralized, check_topology, graph_of
-from .independent import Overlapping
 from .units import Unit, check_fuse_below, spoken, units_of
 
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Replica, Reply, State
+from ..core.layer_report import Layer
 from ..core.lazy import Lazy, copy_, hollow, is_finite, materialize, norm, pieces
 from ..core.outcome import Learning, NonFinite
 from ..core.precision import working
 from ..reducers import as_reducer, dedicated_servers
-from .layer_report import Layer
 
 FUSED, JOINED = "small ones", "joined ones"  # kinds of units of several parameters
 

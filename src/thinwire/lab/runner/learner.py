@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -132,15 +132,7 @@ class Learner:
         self.workload.loss(copy, inputs, targets).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         drew = not torch.equal(torch.get_rng_state(), draws)
         replica = thinwire.replica_of(copy)
-        strategy, ranks = thinwire.strategy_of(method), 1
-        if isinstance(strategy, thinwire.ABTraining):
-            strategy = thinwire.DataParallel(strategy.reducer)
-        if isinstance(
-            strategy, thinwire.Decentralized
-        ):  # which need one to speak to; a graph may be of more ranks only
-            strategy, ranks = replace(strategy, topology=thinwire.Complete()), 2  # type: ignore[type-var]  # a dataclass
-        if isinstance(strategy, thinwire.Hierarchical | thinwire.LeaderSGD):
-            strategy = replace(strategy, groups=thinwire.OneGroup())
+        strategy, ranks = thinwire.strategy_of(method).dry_run()
         ranks = max(ranks, 1 + max(thinwire.servers(strategy), default=0))
         Sizer(replica, [gradients_of(replica)], ranks, STEPS).measure(strategy)
         torch.set_rng_state(draws)

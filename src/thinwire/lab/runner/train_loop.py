@@ -52,7 +52,7 @@ class Trainer:
         self.context = self.replicator.context
         self.learner = Learner(plan, task, self.context.rank)
         strategy = thinwire.strategy_of(plan.method)
-        self.alike, self.serving = isinstance(strategy, thinwire.DataParallel), thinwire.dedicated_servers(strategy)
+        self.alike, self.serving = not strategy.replicas_differ, strategy.dedicated_servers
         self.first = next(r for r in range(plan.size) if r not in self.serving)  # whose residuals are told
         self.record = Record(plan, task, warned)
         self.draws = False
@@ -213,9 +213,9 @@ class Trainer:
 def _others(handle: thinwire.Handle, method: str) -> dict[str, nn.Module]:
     """Models that a method has besides the mean."""
     strategy = thinwire.strategy_of(method)
-    if isinstance(strategy, thinwire.LeaderSGD):
+    if strategy.needs_loss:  # to choose a leader by
         return {"leader": handle.leader()}
-    return {"center": handle.center()} if isinstance(strategy, thinwire.EASGD) else {}
+    return {"center": handle.center()} if strategy.has_center else {}
 
 
 class Wire:

@@ -176,7 +176,7 @@ class _Form:
     """One form of the method, measured as often as needed."""
 
     def __init__(self, strategy: Any, measured: Sizer) -> None:
-        if not isinstance(strategy, thinwire.DataParallel):
+        if strategy.gradient_averaging is None:
             raise ValueError(
                 f"{strategy!r} speaks with neighbors only, so what a node carries follows from how many it has, not "
                 "from the size of the world: `thinwire size` measures it, and `thinwire topology` tells of the graph"

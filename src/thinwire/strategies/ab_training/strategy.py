@@ -1,21 +1,21 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
 from ...codecs import Identity
-from ...core import Codec, Reducer, Replica, Rounds, State
+from ...core import Codec, Reducer, Replica, Rounds, State, Strategy
 from ...core.described import parts_of
+from ...core.layer_report import Layer
 from ...core.outcome import StepResult
 from ...reducers import Learned, as_reducer
 from ...topologies import Grouping, Groups, group_of, part_of, within
 from ..data_parallel import DataParallel
 from ..independent import Independent
-from ..layer_report import Layer
 from ..units import Unit
 from . import synchronization as syncs
-from .factored_model import MOMENTS
+from .factored_model import MOMENTS, FactoredModel, decomposed
 from .synchronization import SYNC, SYNCS, workshop_of
 
 WEIGHTS, FACTORS = "gradients of weights", "gradients of factors"  # what the meter counts bytes under
@@ -33,6 +33,8 @@ class ABTraining(Independent):
     Training begins, and goes on every so often, with averaged gradients of whole weights among all. In between, groups
     average gradients of their factor, and of what has none, among themselves only.
     """
+
+    same_arithmetic: ClassVar[bool] = True
 
     reducer: Codec | Reducer = Identity()  # for gradients, among all and within groups
     after: int = 100  # steps before weights are factored for the first time
@@ -77,8 +79,24 @@ class ABTraining(Independent):
     def warm_up(self) -> int:
         return self.after
 
-    def own_gradients(self, state: ABState) -> bool:
+    def local_gradients(self, state: ABState) -> bool:
         return False
+
+    def prepare(self, replica: Replica, model: Any, optimizer: Any) -> Replica:
+        """Factor the model's layers; the optimizer gets the factors."""
+        if replica.wholes:
+            raise ValueError(f"{self!r} factors layers, and {next(iter(replica.wholes))} is split over processes")
+        if optimizer is None:
+            raise ValueError(f"{self!r} needs the optimizer, whose parameters it changes")
+        factored_model = FactoredModel(model, optimizer, self.keep, self.ends)
+        parameters, kinds = dict(replica.parameters), dict(replica.kinds)
+        for bench in factored_model.benches:
+            parameters |= {bench.names["a"]: bench.a, bench.names["b"]: bench.b}
+            kinds |= dict.fromkeys(bench.names.values(), kinds[bench.names["weight"]])
+        return replica._replace(parameters=parameters, kinds=kinds, factored_model=factored_model)
+
+    def dry_run(self) -> tuple[Strategy, int]:
+        return DataParallel(self.reducer), 1
 
     # --- who trains what
 
@@ -116,7 +134,9 @@ class ABTraining(Independent):
     def units(self, replica: Replica) -> tuple[Unit, ...]:
         return self._exchange.units(self.active(replica))
 
-    def layers(self, replica: Replica, state: ABState, dense_bytes: int, said: Mapping[str, int]) -> dict[str, Layer]:
+    def layers(
+        self, replica: Replica, state: ABState, dense_bytes: int, payload: Mapping[str, int]
+    ) -> dict[str, Layer]:
         return {}  # what they are changes from phase to phase: the meter counts by these
 
     def effective(self, replica: Replica) -> Mapping[str, Tensor]:
@@ -177,6 +197,16 @@ class ABTraining(Independent):
         groups = self.groups_of(replica.size, replica.hosts)
         whole = {name: x.detach().clone() for name, x in self.effective(replica).items()}
         return (yield from syncs.agreed(replica, self.sync, groups, self.trains(replica), whole, more))
+
+    def ranks_of_layers(self, replica: Replica, model: Any) -> dict[str, int]:
+        ranks = {}
+        for bench in workshop_of(replica).benches:
+            weight = model.get_parameter(bench.names["weight"]).detach().flatten(1)
+            if bench.rank is None:
+                ranks[bench.name] = decomposed(weight, self.cutoff)[0].shape[1]
+            else:  # a mean of products has a higher rank than each
+                ranks[bench.name] = decomposed(weight)[0].shape[1] if self.sync == "full" else bench.rank
+        return ranks
 
     def _make_whole(self, replica: Replica, agreed: Mapping[str, Tensor]) -> None:
         benches = {bench.names["weight"]: bench for bench in workshop_of(replica).benches}

@@ -1,0 +1,224 @@
+"""What a strategy promises: the exchange around every optimizer step, and what the runtime may ask of it.
+
+The defaults fit a strategy that keeps all replicas identical and waits for each exchange.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from .described import Described, parts_of
+from .layer_report import Layer
+from .outcome import Learning, NonFinite, StepResult
+from .protocols import Parameter, Reducer, Replica, Rounds, State
+
+
+class Strategy(Described, ABC):
+    """Decides what replicas exchange around every optimizer step."""
+
+    needs_loss: ClassVar[bool] = False  # of each step, from `handle.report_loss(...)`
+    replicas_differ: ClassVar[bool] = False  # between exchanges, by more than rounding
+    has_center: ClassVar[bool] = False  # `center` gives a model that replicas are pulled to
+    same_arithmetic: ClassVar[bool] = False  # ranks compute the same result each, so their arithmetic must agree
+
+    # --- the exchange
+
+    @abstractmethod
+    def init(self, replica: Replica) -> State: ...
+
+    def before_update(self, replica: Replica, state: State) -> Rounds:
+        """Gradients are ready. Returns a StepResult."""
+        yield from ()
+        return StepResult(state)
+
+    def after_update(self, replica: Replica, state: State) -> Rounds:
+        """The optimizer has updated the parameters. Returns a StepResult."""
+        yield from ()
+        return StepResult(state)
+
+    # --- before training
+
+    def check(self, size: int, hosts: tuple[str, ...] = ()) -> None:
+        """ValueError if it does not work with this number of ranks on these machines."""
+
+    def diagnose(self, replica: Replica, parameters: Collection[Parameter]) -> list[str]:
+        """Warnings for the user: settings without effect on this model."""
+        reducers = [part for part in parts_of(self) if isinstance(part, Reducer)]
+        return [warning for reducer in reducers for warning in reducer.diagnose(parameters)]
+
+    def check_optimizer(self, optimizer: Any) -> list[str]:
+        """Warnings for the user: what the optimizer and the method both do."""
+        reducers = [part for part in parts_of(self) if isinstance(part, Reducer)]
+        return [warning for reducer in reducers for warning in reducer.check_optimizer(optimizer)]
+
+    def prepare(self, replica: Replica, model: Any, optimizer: Any) -> Replica:
+        """The replica as the strategy trains it; one that changes layers does so here."""
+        return replica
+
+    # --- what it is
+
+    @property
+    def gradient_averaging(self) -> "GradientAveraging | None":
+        """Itself, if all ranks step with one reduced gradient in every step, as DDP has it."""
+        return None
+
+    @property
+    def overlapping(self) -> "Overlapping | None":
+        """Itself, if messages may be in flight while replicas compute."""
+        return None
+
+    @property
+    def survivable(self) -> "Survivable | None":
+        """Itself, if it can continue without some of the ranks."""
+        return None
+
+    @property
+    def dedicated_servers(self) -> frozenset[int]:
+        """Ranks that only serve and have no gradients."""
+        return frozenset()
+
+    @property
+    def saves(self) -> bool:
+        """Whether it is meant to put fewer bytes on a node's link than a plain all-reduce."""
+        return True
+
+    @property
+    def period(self) -> int:
+        """Steps after which everything was exchanged once."""
+        return 1
+
+    @property
+    def warm_up(self) -> int:
+        """Steps at the beginning in which it is another method."""
+        return 0
+
+    def settles_after(self, replica: Replica) -> int:
+        """Steps after which a step's traffic is what it will stay."""
+        return 0
+
+    def slack(self, replica: Replica) -> int:
+        """Bytes by which a step may exceed a plain all-reduce and still count as equal."""
+        return 0
+
+    def will_communicate(self, step: int) -> bool:
+        """Whether anything may be sent around the update with this number; the first has 1."""
+        return True
+
+    def local_gradients(self, state: State) -> bool:
+        """Whether the gradients of the next update stay each rank's own."""
+        return False
+
+    def groups_of(self, size: int, hosts: tuple[str, ...] = ()) -> tuple[tuple[int, ...], ...]:
+        """The groups of ranks; empty if there is only one."""
+        return ()
+
+    def dry_run(self) -> tuple["Strategy", int]:
+        """A strategy that computes alike on as few ranks as possible, and their number."""
+        return self, 1
+
+    # --- what can be asked during training
+
+    def effective(self, replica: Replica) -> Mapping[str, Tensor]:
+        """The parameters as the model computes with them."""
+        return replica.parameters
+
+    def weight_of(self, state: State) -> float:
+        """This replica's weight in the mean of all."""
+        return 1.0
+
+    def loss_of(self, state: State) -> float | None:
+        """The loss by which a leader is chosen; None if there is no leader."""
+        return None
+
+    def center(self, replica: Replica, state: State) -> Mapping[str, Tensor] | None:
+        """The center variable that replicas are pulled to; None if there is none."""
+        return None
+
+    def agreed(self, replica: Replica) -> Rounds | None:
+        """Rounds that return full-rank weights which all groups agree on; None if it does not factor layers."""
+        return None
+
+    def ranks_of_layers(self, replica: Replica, model: Any) -> dict[str, int]:
+        """The rank of each layer of such a model, for a low-rank export."""
+        return {}
+
+    def layers(self, replica: Replica, state: State, dense_bytes: int, payload: Mapping[str, int]) -> dict[str, Layer]:
+        """What was sent of each unit so far, by its key; `payload` is a meter's."""
+        return {}
+
+    def learning(self, replica: Replica, state: State) -> dict[str, Learning]:
+        """The error of each learned code, by its unit's key."""
+        return {}
+
+
+class GradientAveraging(Strategy):
+    """All ranks step with one reduced gradient: DDP buckets can be exchanged as they become ready."""
+
+    @property
+    def gradient_averaging(self) -> "GradientAveraging":
+        return self
+
+    @abstractmethod
+    def units(self, replica: Replica) -> tuple[Any, ...]:
+        """What is reduced together, in an order that depends on the model alone."""
+
+    @abstractmethod
+    def exchange(
+        self,
+        units: Collection[Any],
+        gradients: Mapping[str, Tensor],
+        size: int,
+        state: State,
+        lr: float | None = None,
+    ) -> Rounds:
+        """Reduce the gradients of these units in place. Returns a StepResult, with the state of all units."""
+
+
+class Overlapping(Strategy):
+    """Messages may be in flight while replicas compute."""
+
+    @property
+    def overlapping(self) -> "Overlapping":
+        return self
+
+    @abstractmethod
+    def quiet(self, step: int) -> bool:
+        """Whether nothing is sent around the update after this number of updates: the queue may be busy."""
+
+    @abstractmethod
+    def launches(self, step: int) -> bool:
+        """Whether an exchange begins after this number of updates, once the last one has landed if it is due."""
+
+    @abstractmethod
+    def lands(self, step: int) -> bool:
+        """Whether the exchange in flight must be complete after this number of updates."""
+
+    @abstractmethod
+    def launch(self, replica: Replica, state: State) -> tuple[State, Rounds]:
+        """Begin an exchange that continues while replicas compute."""
+
+    @abstractmethod
+    def in_flight(self, state: State) -> Any:
+        """The form of what an exchange in flight returns, as `states.restored` takes it; None where any value fits."""
+
+    @abstractmethod
+    def land(self, replica: Replica, state: State, arrived: Any) -> tuple[State, tuple[NonFinite, ...]]:
+        """Apply the result of that exchange."""
+
+
+class Survivable(Strategy):
+    """Continues without ranks that failed."""
+
+    @property
+    def survivable(self) -> "Survivable":
+        return self
+
+    @abstractmethod
+    def without_failed(self, survivors: tuple[int, ...], size: int) -> "Survivable":
+        """The same strategy for the survivors of `size` ranks; ValueError if they cannot continue."""
+
+    @abstractmethod
+    def rejoin(self, replica: Replica) -> Rounds:
+        """Begin again with replicas that differ. Returns a StepResult."""
