@@ -40,7 +40,7 @@ def use() -> None:
     for method in methods:
         states = [method.init(x, 0) for _ in range(2)]
         for _ in range(2):
-            talks = [thinwire.together([(thinwire.world(2), method.reduce(x, state))]) for state in states]
+            talks = [thinwire.lockstep([(thinwire.world(2), method.reduce(x, state))]) for state in states]
             outcomes = thinwire.Simulated(2).run(talks)
             states = [state for ((reply, state),) in outcomes]
             thinwire.core.lazy.copy_(torch.empty_like(x), outcomes[0][0][0].reduced)

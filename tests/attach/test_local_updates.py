@@ -200,7 +200,7 @@ def test_a_loss_that_is_not_told_is_asked_for_on_all_ranks() -> None:
     (((kind, text),), *others) = reversed(run(without_loss, ranks=2))
     assert kind == "ValueError"
     assert text == "LeaderSGD() needs the loss: call handle.report_loss(loss) before each optimizer.step()"
-    assert all("needs to know the loss" in told for ((_, told),) in others)
+    assert all("needs the loss" in told for ((_, told),) in others)
 
 
 def losses_elsewhere() -> bool:

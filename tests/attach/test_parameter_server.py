@@ -144,7 +144,7 @@ def test_where_nobody_can_serve_apart_it_is_said() -> None:
         assert "has a rank without gradients" in of_ddp[1]
         assert "needs a method that averages gradients in each step" in of_local_steps[1]
         assert "but there are only 2 ranks" in elsewhere[1]
-        assert "rank 0 cannot both train and only serve" in mixed[1]
+        assert "rank 0 cannot both train and be a dedicated server" in mixed[1]
     ((kind, text),) = run(refused_alone, ranks=1)
     assert kind == "ValueError"
     assert "needs ranks that train, beside what serves" in text

@@ -49,7 +49,7 @@ def updated(
     loss = nn.functional.cross_entropy(model(x), x[:, :3].argmax(1))
     optimizer.zero_grad()
     loss.backward()
-    replicator.handles[0].loss(loss)
+    replicator.handles[0].report_loss(loss)
     optimizer.step()
     return loss.detach()
 

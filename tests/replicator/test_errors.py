@@ -159,7 +159,7 @@ def one_device_stops() -> str:
 def test_the_other_device_hears_of_one_that_stopped(ranks):
     first, second = on(ranks, one_device_stops)
     assert second == "KeyError: 'boom'"
-    assert first.startswith("ContractError: device 1 of replica 0 has stopped: KeyError: 'boom' at test_trouble.py")
+    assert first.startswith("ContractError: device 1 of replica 0 has stopped: KeyError: 'boom' at test_errors.py")
     assert "while device 0 of replica 0 calls a part" in first
 
 

@@ -23,4 +23,4 @@ def test_names_that_lie_apart_share_the_first_row():
 
 
 def test_long_names_are_cut():
-    assert names.shown("ErrorFeedback(Chain(TopK(0.01), Cast('float16')))") == "ErrorFeedback(Chain(…"
+    assert names.shown("ErrorFeedback(Chain(TopK(0.01), Cast('float16')))") == "ErrorFeedback(C…"

@@ -90,7 +90,7 @@ def test_power_gossip_says_one_factor_an_iteration_to_each_neighbour(iterations)
     assert size.payload == size.link == 2 * to_each, "two neighbors on a ring"
 
 
-@pytest.mark.parametrize(("method", "listeners", "weight"), [("dpsgd", 2, 0), ("sgp", 1, 8), ("osgp", 1, 8)])
+@pytest.mark.parametrize(("method", "receivers", "weight"), [("dpsgd", 2, 0), ("sgp", 1, 8), ("osgp", 1, 8)])
 def test_neighbours_say_parameters_once_and_carry_them_to_each(lenet, method, receivers, weight):
     size = total(lenet.measure(method))
     assert size.payload == 4 * 61_706 + weight, "a push says its weight beside"

@@ -76,7 +76,7 @@ def test_a_rings_figures() -> None:
         "0.19526",
         "32 rounds leave 1/1000",
         "1.3084 is the best",
-        "Gossip (dpsgd), EdgeGossip (powergossip), Push (sgp)",
+        "Gossip (dpsgd), EdgeGossip (powergossip), PushSum (sgp)",
     ):
         assert expected in lines
     assert "not with" not in lines

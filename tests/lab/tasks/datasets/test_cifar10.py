@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from tests.lab.sample_tasks.datasets.old_pickle import batch_pickle
+from tests.lab.tasks.datasets.old_pickle import batch_pickle
 
 from thinwire.lab.tasks.datasets import cifar10
 

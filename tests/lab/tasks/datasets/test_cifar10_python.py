@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from tests.lab.sample_tasks.datasets.old_pickle import batch_pickle
+from tests.lab.tasks.datasets.old_pickle import batch_pickle
 
 from thinwire.lab.tasks.datasets.cifar10_python import read
 
