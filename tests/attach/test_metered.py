@@ -16,7 +16,7 @@ from .processes import run
 from .training import BY_RANKS, NAMES, TINY_BUCKETS, batch, classifier, gradients, loss_of, same, sgd, train
 
 STEPS = 3
-COUNTS = ("rounds", "payload_bytes", "link_bytes", "said")
+COUNTS = ("rounds", "payload_bytes", "link_bytes", "payload_by_unit")
 
 
 def metered(method: str, bucket_cap_mb: float | None) -> dict:
@@ -52,11 +52,13 @@ def test_ddp_sends_the_bytes_of_the_simulation(method: str, ranks: int) -> None:
     expected = simulated(method, ranks)
     for result, simulation in zip(run(metered, method, None, ranks=ranks), expected, strict=True):
         assert result["counts"] == simulation["counts"]
-        assert sum(result["counts"]["said"].values()) == result["counts"]["payload_bytes"]
+        assert sum(result["counts"]["payload_by_unit"].values()) == result["counts"]["payload_bytes"]
         assert same(result["gradients"], simulation["gradients"])
     # Buckets change in how many rounds it is said, not what is said.
     for result, simulation in zip(run(metered, method, TINY_BUCKETS, ranks=ranks), expected, strict=True):
-        assert all(result["counts"][name] == simulation["counts"][name] for name in ("payload_bytes", "said"))
+        assert all(
+            result["counts"][name] == simulation["counts"][name] for name in ("payload_bytes", "payload_by_unit")
+        )
         assert same(result["gradients"], simulation["gradients"])
 
 

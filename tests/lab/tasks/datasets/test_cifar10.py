@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 import torch
-from tests.lab.tasks.datasets.old_pickle import batch_pickle
 
+from tests.lab.tasks.datasets.old_pickle import batch_pickle
 from thinwire.lab.tasks.datasets import cifar10
 
 FILES = [f"data_batch_{number}" for number in range(1, 6)]

@@ -4,8 +4,8 @@ import warnings
 
 import numpy as np
 import pytest
-from tests.lab.tasks.datasets.old_pickle import batch_pickle
 
+from tests.lab.tasks.datasets.old_pickle import batch_pickle
 from thinwire.lab.tasks.datasets.cifar10_python import read
 
 DATA = np.random.default_rng(0).integers(0, 256, (1500, 40), np.uint8)
