@@ -23,8 +23,8 @@ from typing import Any
 METHODS = {
     "error feedback": "topk",
     "low rank": "powersgd",
-    "local steps": "LocalSteps(Feedback(TopK(0.05)), every=8, delay=3)",
-    "learned": "After(20, Momentum(by=Led(values=LGC(learning_steps=40))))",
+    "local steps": "LocalSGD(ErrorFeedback(TopK(0.05)), every=8, delay=3)",
+    "learned": "WarmUp(20, DGC(by=LeaderTopK(values=LGC(learning_steps=40))))",
 }
 MAY_DIFFER = ("seconds", "took", "resumed", "machine", "commit")
 MINUTES = 0.01  # between two checkpoints

@@ -101,7 +101,7 @@ def collected(plan: Plan, folder: Path) -> dict[str, Any]:
     shells = [deepcopy(model) for _ in range(plan.ranks)]  # where the exchange finds gradients; they are not trained
     replicas = [thinwire.replica_of(m, rank=rank, size=plan.ranks) for rank, m in enumerate(shells)]
     led = Noted(plan.ratio, values=Each(), order="value")
-    strategy = thinwire.strategy_of(After(plan.dense, Momentum(by=led)))
+    strategy = thinwire.strategy_of(WarmUp(plan.dense, DGC(by=led)))
     rehearsal = thinwire.Rehearsal(strategy, replicas)
     optimizer = task.optimizer(model)
     schedule = task.schedule(optimizer, plan.steps)

@@ -45,7 +45,7 @@ class Record:
     @cached_property
     def counts(self) -> list[int]:
         """How many values each layer has."""
-        return Places(self.plan["ratio"], sizes=self.sizes).counts(sum(self.sizes))
+        return LeaderPositions(self.plan["ratio"], sizes=self.sizes).counts(sum(self.sizes))
 
     @property
     def values(self) -> int:
@@ -67,7 +67,7 @@ class Record:
         if order == "index":
             return 0.0
         total, extra = sum(self.sizes), 0
-        ordered, as_set = (Places(self.plan["ratio"], order=o, sizes=self.sizes) for o in (order, "index"))
+        ordered, as_set = (LeaderPositions(self.plan["ratio"], order=o, sizes=self.sizes) for o in (order, "index"))
         steps = self.steps[-last:]
         for step in steps:
             where = step["where"].long()
