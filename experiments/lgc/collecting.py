@@ -17,7 +17,7 @@ from thinwire.lab.tasks.workload import Split, Workload
 from thinwire.lab.tasks.workloads.camvid_pspnet import CamvidPSPNet
 from thinwire.lab.tasks.workloads.cifar10_resnet18 import Cifar10ResNet18
 from thinwire.lab.tasks.workloads.cifar10_resnet20 import Cifar10ResNet20
-from thinwire.reducers import LGC, After, Led, Momentum
+from thinwire.reducers import DGC, LGC, LeaderTopK, WarmUp
 from thinwire.reducers.learned import LearnedState
 
 WORKLOADS: dict[str, type[Workload]] = {
@@ -51,8 +51,8 @@ class Each(LGC):
 
 
 @dataclass(frozen=True, repr=False)
-class Noted(Led):
-    """Led, with a note of the places, the scales and the values of each step."""
+class Recording(LeaderTopK):
+    """LeaderTopK that keeps the positions, the scales and the values of each step."""
 
     notes: dict[int, dict[str, Tensor]] = field(default_factory=dict, compare=False)
 
@@ -100,7 +100,7 @@ def collected(plan: Plan, folder: Path) -> dict[str, Any]:
     model = task.model()
     shells = [deepcopy(model) for _ in range(plan.ranks)]  # where the exchange finds gradients; they are not trained
     replicas = [thinwire.replica_of(m, rank=rank, size=plan.ranks) for rank, m in enumerate(shells)]
-    led = Noted(plan.ratio, values=Each(), order="value")
+    led = Recording(plan.ratio, values=Each(), order="value")
     strategy = thinwire.strategy_of(WarmUp(plan.dense, DGC(by=led)))
     rehearsal = thinwire.Rehearsal(strategy, replicas)
     optimizer = task.optimizer(model)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from thinwire.codecs.leader_positions import Places
+from thinwire.codecs.leader_positions import LeaderPositions
 
 ORDERS = ("value", "magnitude", "index")
 SCALES = ("rms", "none", "max")

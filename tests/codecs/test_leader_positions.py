@@ -79,7 +79,7 @@ def test_places_that_cannot_be_are_refused(order: str, places: list[int]) -> Non
     scales, coded, like = codec.encode((random(9),), 0)
     hostile = pack(torch.tensor(places), 4)
     assert hostile.shape == coded.shape
-    with pytest.raises(PayloadError, match="twice" if 3 in places else "place 9 is not one of a layer of 9"):
+    with pytest.raises(PayloadError, match="twice" if 3 in places else "position 9 is outside a layer of 9 entries"):
         codec.decode((scales, hostile, like), 0)
 
 
@@ -97,14 +97,14 @@ def test_the_bytes_are_frozen() -> None:
         order: bytes(payload.encode(x, LeaderPositions(0.1, least=3, order=order), 0).tolist()).hex()
         for order in ORDERS
     }
-    # The root of 29 / 3, then places 1, 3 and 5: as a bitmap; from the lowest value, three bits each; from the largest.
+    # The root of 29 / 3, then positions 1, 3, 5: as a bitmap; from the lowest value, 3 bits each; from the largest.
     assert said == {"index": "edfb46402a", "value": "edfb46403502", "magnitude": "edfb46401d04"}
 
 
-def test_settings_that_make_no_sense_are_refused() -> None:
+def test_an_invalid_setting_is_an_error() -> None:
     for wrong, told in (
         (lambda: LeaderPositions(0.0), "between 0 and 1"),
-        (lambda: LeaderPositions(0.1, least=0), "1 place of a layer at least"),
+        (lambda: LeaderPositions(0.1, least=0), "1 position per layer or more"),
         (lambda: LeaderPositions(0.1, order="size"), "'index', 'value', 'magnitude', not 'size'"),
     ):
         with pytest.raises(ValueError, match=told):

@@ -54,7 +54,7 @@ def test_what_nothing_matches_is_sent_as_it_is_or_otherwise() -> None:
     )
 
 
-def test_what_was_chosen_is_suited_in_its_turn() -> None:
+def test_the_chosen_reducer_is_specialized_too() -> None:
     assert Choose(When(PowerSGD(1))).specialize(told(shape=(5,))) == Average()
     inner = Choose(When(Sign(), min_dim=2), otherwise=TopK(0.1))
     assert Choose(When(inner, kinds=("conv",))).specialize(told(shape=(5,))) == Average(TopK(0.1))
@@ -62,11 +62,11 @@ def test_what_was_chosen_is_suited_in_its_turn() -> None:
     assert Choose(When(WarmUp(3, inner))).specialize(told()) == WarmUp(3, Average(Sign()))
 
 
-def test_a_choice_does_not_speak_itself() -> None:
+def test_choose_without_specialize_is_an_error() -> None:
     choose = Choose(When(Sign()))
-    with pytest.raises(TypeError, match="suited"):
+    with pytest.raises(TypeError, match=r"specialize\(parameter\)"):
         choose.init(torch.zeros(3), 0)
-    with pytest.raises(TypeError, match="suited"):
+    with pytest.raises(TypeError, match=r"specialize\(parameter\)"):
         choose.reduce(torch.zeros(3), None)
 
 

@@ -65,20 +65,20 @@ def test_all_that_is_made_of_a_codec_is() -> None:
 
 
 @pytest.mark.parametrize("kind", MEMORIES)
-def test_what_has_no_bound_is_refused(kind: type) -> None:
-    with pytest.raises(ValueError, match=rf"what Ternary\(1.5\) loses .*{kind.__name__}\(..., force=True\) tries"):
+def test_a_codec_without_an_error_bound_is_refused(kind: type) -> None:
+    with pytest.raises(ValueError, match=rf"error of Ternary\(1.5\) .*{kind.__name__}\(..., force=True\) accepts"):
         kind(Ternary(1.5))
-    with pytest.warns(UserWarning, match="grows without end: watch the loss"):
+    with pytest.warns(UserWarning, match="grows without limit: watch the loss"):
         forced = kind(Ternary(1.5), force=True)
     with pytest.warns(UserWarning, match="no delta"):
         suited, (state,) = started(forced, torch.ones(4), 1)
     assert not step(suited, [torch.ones(4)], [state]).reduced.any()
 
 
-def test_a_server_remembers_too() -> None:
-    with pytest.raises(ValueError, match="Server adds to each message"):
+def test_a_server_refuses_a_codec_without_an_error_bound() -> None:
+    with pytest.raises(ValueError, match="Server adds the residual to each message"):
         Server(Sign(), Ternary(1.5))
-    with pytest.raises(ValueError, match="Sharded adds to each message"):
+    with pytest.raises(ValueError, match="Sharded adds the residual to each message"):
         Sharded(Sign(), Ternary(1.5))
     xs = by_rank(2, 50)
     for reducer in (Server(Quantize(8), Dither(1)), Sharded(Quantize(8), Dither(1))):
@@ -128,23 +128,23 @@ def test_what_is_remembered_stays_bounded_wherever_the_codec_is(reducer: Reducer
         lambda: ErrorFeedback(LeaderTopK(values=Ternary(1.5))),
     ],
 )
-def test_what_has_no_bound_is_found_wherever_it_is(make: Callable[[], Reducer]) -> None:
-    with pytest.raises(ValueError, match=r"No bound is known for what .*Ternary\(1.5\)"):
+def test_a_nested_codec_without_an_error_bound_is_refused(make: Callable[[], Reducer]) -> None:
+    with pytest.raises(ValueError, match=r"No bound is known for the error of .*Ternary\(1.5\)"):
         make()
 
 
-def test_the_learning_rate_is_for_the_outermost_feedback() -> None:
+def test_by_rate_is_for_the_outermost_error_feedback_only() -> None:
     by_rate = ErrorFeedback(TopK(0.1), by_rate=True)
     for make in (lambda: ErrorFeedback(by_rate), lambda: EF21(by_rate), lambda: DGC(by=by_rate)):
-        with pytest.raises(ValueError, match=r"outermost feedback|remembers what"):
+        with pytest.raises(ValueError, match=r"outermost error feedback|keeps a residual"):
             make()
-    with pytest.raises(ValueError, match="goes by the learning rate, which a server does not"):
+    with pytest.raises(ValueError, match="uses the learning rate, which a server does not support"):
         Server(by_rate, Sign())
-    with pytest.raises(ValueError, match="remembers at a server, too"):
+    with pytest.raises(ValueError, match="has a residual at a server, too"):
         ErrorFeedback(Sharded(TopK(0.1), Sign()), by_rate=True)
 
 
-def test_simulated_ranks_that_speak_of_parameters_do_not_take_it_either() -> None:
+def test_by_rate_with_local_sgd_is_an_error_in_a_rehearsal() -> None:
     replica = Replica({"x": torch.ones(4, requires_grad=True)}, {"x": "other"}, 0, 1)
     with pytest.raises(ValueError, match="by_rate=True is for gradients, and LocalSGD"):
         Rehearsal(LocalSGD(ErrorFeedback(TopK(0.5), by_rate=True)), [replica]).before_update(rate=0.1)
@@ -155,7 +155,7 @@ def test_simulated_ranks_that_speak_of_parameters_do_not_take_it_either() -> Non
 def test_gossip_takes_differences_and_not_ef21() -> None:
     with pytest.raises(ValueError, match=r"Gossip takes Difference\(TopK\(0.1\)\), and not EF21"):
         Gossip(EF21(TopK(0.1)))
-    with pytest.raises(ValueError, match="remembers what DGC around it does"):
+    with pytest.raises(ValueError, match="keeps a residual, as DGC around it does"):
         DGC(by=EF21(TopK(0.1)))
 
 

@@ -289,16 +289,16 @@ def test_matrices_are_alone_and_vectors_are_sent_as_they_are() -> None:
     ]
 
 
-def test_no_memory_is_taken_for_the_sums_after_the_second_step() -> None:
+def test_no_memory_is_allocated_for_the_residual_after_the_second_step() -> None:
     reducer = DGC(0.1)
     x = random(*SHAPE)
     state = reducer.init(x, 0)
-    places = []
+    addresses = []
     for _ in range(6):
         (state,) = step(reducer, [x], [state]).states
-        places.append((state.velocity.data_ptr(), state.unsent.data_ptr()))
-    assert len(set(places)) == 2
-    assert len({place for pair in places for place in pair}) == 4
+        addresses.append((state.velocity.data_ptr(), state.unsent.data_ptr()))
+    assert len(set(addresses)) == 2
+    assert len({address for pair in addresses for address in pair}) == 4
 
 
 @pytest.mark.parametrize(
@@ -317,10 +317,10 @@ def test_no_memory_is_taken_for_the_sums_after_the_second_step() -> None:
         ({"values": "fp16"}, "a codec, not 'fp16'"),
         ({"values": Average()}, r"a codec, not Average\(\)"),
         ({"clip": 1.0, "ranks": 0}, "1 rank or more, not 0"),
-        ({"ranks": 4}, "4 ranks make no difference to DGC without a clip"),
+        ({"ranks": 4}, r"DGC\(ranks=4\) has no effect without a clip"),
     ],
 )
-def test_a_wrong_setting_is_shown(settings: dict[str, Any], message: str) -> None:
+def test_an_invalid_setting_is_an_error(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DGC(**settings)
 
@@ -340,7 +340,7 @@ def test_a_wrong_setting_is_shown(settings: dict[str, Any], message: str) -> Non
         ("topk", lambda p: torch.optim.Adam(p), None),
     ],
 )
-def test_an_optimizer_of_another_momentum_is_warned_of(method: str, optimizer: Any, told: str | None) -> None:
+def test_an_optimizer_with_another_momentum_is_a_warning(method: str, optimizer: Any, told: str | None) -> None:
     made = optimizer([nn.Parameter(torch.zeros(3, 3))])
     if told is None:
         thinwire.check_momentum(method, made)  # warnings are errors here

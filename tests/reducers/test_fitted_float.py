@@ -108,7 +108,7 @@ def test_nan_is_heard_and_the_scale_is_kept() -> None:
     ("make", "said"),
     [
         (lambda: FittedFloat("fp4"), "not 'fp4'"),
-        (lambda: FittedFloat(refit=0), "after 1 step or more, not 0"),
+        (lambda: FittedFloat(refit=0), "a refit of 1 step or more, not 0"),
         (lambda: FittedFloat(coding=Quantize(8)), r"such as Entropy\(\), not Quantize\(8\)"),
     ],
 )

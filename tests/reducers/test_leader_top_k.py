@@ -135,21 +135,21 @@ def test_momentum_says_by_it_and_clears_what_was_said() -> None:
         torch.testing.assert_close(state.unsent + reply.sent, x)
 
 
-def test_settings_that_make_no_sense_are_refused() -> None:
+def test_an_invalid_setting_is_an_error() -> None:
     for wrong, told in (
         (lambda: LeaderTopK(hold=0), "1 step or more"),
         (lambda: LeaderTopK(ends="no"), "True or False"),  # type: ignore[arg-type]
         (lambda: LeaderTopK(order="size"), "'size'"),
         (lambda: LeaderTopK(values=Sharded(Sign(), Sign())), "not Sharded"),  # type: ignore[arg-type]
-        (lambda: DGC(0.01, by=LeaderTopK()), "ratio=0.01 makes no difference"),
-        (lambda: DGC(ramp_steps=5, by=LeaderTopK()), "ramp_steps=5 makes no difference"),
-        (lambda: DGC(by=ErrorFeedback(LeaderTopK())), "remembers what DGC around it does"),
+        (lambda: DGC(0.01, by=LeaderTopK()), "ratio=0.01 has no effect"),
+        (lambda: DGC(ramp_steps=5, by=LeaderTopK()), "ramp_steps=5 has no effect"),
+        (lambda: DGC(by=ErrorFeedback(LeaderTopK())), "keeps a residual, as DGC around it does"),
     ):
         with pytest.raises(ValueError, match=told):
             wrong()
 
 
-def test_a_leader_that_has_next_to_nothing_leaves_the_rest_for_later() -> None:
+def test_values_far_above_the_leaders_scale_are_clamped_into_the_residual() -> None:
     xs = [torch.full((5, 10), 1e-38), torch.full((5, 10), 1e2)]
     suited, states = started(ErrorFeedback(LeaderTopK(1.0)), xs[0], 2)
     held = step(suited, xs, states)
@@ -158,10 +158,10 @@ def test_a_leader_that_has_next_to_nothing_leaves_the_rest_for_later() -> None:
     torch.testing.assert_close(step(suited, xs, held.states).reduced, torch.full((5, 10), 1e2))
 
 
-def test_values_are_sorted_for_what_learns_and_for_nothing_else() -> None:
-    assert LeaderTopK(values=LGC()).places.order == "value"
-    assert LeaderTopK(values=LGC(), order="magnitude").places.order == "magnitude"
-    assert LeaderTopK(values=Quantize(4)).places.order == "index"
+def test_values_are_sorted_for_learned_codes_only() -> None:
+    assert LeaderTopK(values=LGC()).positions.order == "value"
+    assert LeaderTopK(values=LGC(), order="magnitude").positions.order == "magnitude"
+    assert LeaderTopK(values=Quantize(4)).positions.order == "index"
 
 
 def test_what_needs_a_shape_before_it_is_not_joined() -> None:

@@ -204,7 +204,7 @@ def test_gradients_that_become_smaller_make_no_difference() -> None:
     assert errors[-1] < 0.6
 
 
-def test_settings_that_make_no_sense_are_refused() -> None:
+def test_an_invalid_setting_is_an_error() -> None:
     like = Parameter("x", "dense", outline(torch.empty(8, 8)), (0, 1))
     for wrong, told in (
         (lambda: LGC(-1), "learning_steps of 0 or more, not -1"),
@@ -216,21 +216,24 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         (lambda: LGC(rate=0.0), "rate above 0"),
         (lambda: LGC(bound=1.0), "above 0 and below 1"),
         (lambda: LGC(weights="mine"), "'alike', 'sent', not 'mine'"),
-        (lambda: LGC(codec=3), "through a codec, not 3"),  # type: ignore[arg-type]
+        (lambda: LGC(codec=3), "takes a codec, not 3"),  # type: ignore[arg-type]
         (lambda: LGCServer(innovation=0.0), "between 0 and 1"),
         (lambda: LGCServer(similarity=1.0), "0 or more and below 1"),
         (lambda: LGCServer(decoders="mine"), "'turn' or by 'rank', not 'mine'"),
         (lambda: LGCServer(down=None), "a codec for down"),  # type: ignore[arg-type]
-        (lambda: LeaderTopK(values=LGCServer()).specialize(like), "there is none"),
-        (lambda: Server(LeaderTopK(values=LGC()), Identity()).specialize(like), "by way of a server, say LGCServer"),
-        (lambda: LGC().specialize(like), "for values at a leader's places"),
+        (lambda: LeaderTopK(values=LGCServer()).specialize(like), "needs a parameter server"),
+        (
+            lambda: Server(LeaderTopK(values=LGC()), Identity()).specialize(like),
+            "through a parameter server, use LGCServer",
+        ),
+        (lambda: LGC().specialize(like), "for values at a leader's positions"),
     ):
         with pytest.raises(ValueError, match=told):
             wrong()
 
 
 @every_form
-def test_steps_without_anything_to_learn_from_change_nothing(code: Learned) -> None:
+def test_steps_with_zero_gradients_do_not_train_the_auto_encoder(code: Learned) -> None:
     suited, states = begun(code)
     for i in range(10):
         xs = alike(i) if i % 2 else [torch.zeros(LENGTH)] * RANKS

@@ -142,7 +142,7 @@ def test_who_only_serves_counts_for_nothing() -> None:
     assert held.meters[0].payload_bytes == 4 * 50, "it says the answer only"
 
 
-def test_a_server_that_is_not_there_is_refused() -> None:
+def test_a_server_rank_outside_the_world_is_an_error() -> None:
     suited, states = started(Server(Identity(), Identity(), rank=2), torch.zeros(5), 2)
     with pytest.raises(ValueError, match="rank 2 as its target, but there are only 2 ranks"):
         step(suited, by_rank(2, 5), states)
@@ -157,10 +157,10 @@ def test_a_server_that_is_not_there_is_refused() -> None:
         ({"up": Identity(), "down": Identity(), "rank": 0.5}, "rank of 0 or more, not 0.5"),
         ({"up": Identity(), "down": PowerSGD(2)}, r"a codec for down, not PowerSGD\(2\)"),
         ({"up": Identity(), "down": Identity(), "dedicated": 1}, "True or False, not 1"),
-        ({"up": ErrorFeedback(Server(Sign(), Sign())), "down": Identity()}, "speaks to a server of its own"),
-        ({"up": Sharded(Sign(), Sign()), "down": Identity()}, "speaks to a server of its own"),
+        ({"up": ErrorFeedback(Server(Sign(), Sign())), "down": Identity()}, "has its own server"),
+        ({"up": Sharded(Sign(), Sign()), "down": Identity()}, "has its own server"),
     ],
 )
-def test_a_wrong_setting_is_refused(arguments: dict[str, object], problem: str) -> None:
+def test_an_invalid_setting_is_an_error(arguments: dict[str, object], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Server(**arguments)  # type: ignore[arg-type]

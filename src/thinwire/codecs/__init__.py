@@ -1,4 +1,4 @@
-"""Codecs: pure maps between a tensor and the parts that stand for it."""
+"""Codecs (compressors): pure maps between a tensor and the parts of its payload."""
 
 from .adaptive_random import AdaptiveRandom
 from .binned_sign import BinnedSign

@@ -13,15 +13,18 @@ from ..kernels.sparse_tensor import SparseTensor
 from .sampling import key_of
 from .sparsifier import AtPositions, check_ratio, kept
 
-UNIT = 2**32  # what is certain, in whole numbers
+UNIT = 2**32  # probability 1, in fixed point
 
 
 @dataclass(frozen=True, repr=False)
 class AdaptiveRandom(AtPositions):
-    """Keeps entries by chance, the larger the likelier."""
+    """Random sparsification, probabilities proportional to magnitudes (after Wangni et al., 2018).
 
-    ratio: float | None = None  # of all entries; lower: less is sent; None: one
-    unbiased: bool = False  # what is kept is divided by its chance, so that it is right on average
+    Keeps a fixed number of entries, by systematic sampling. Sends their values and positions.
+    """
+
+    ratio: float | None = None  # of all entries; lower: fewer bytes; None: one entry
+    unbiased: bool = False  # divide each kept entry by its probability
 
     def __post_init__(self) -> None:
         if self.ratio is not None:
@@ -36,24 +39,24 @@ class AdaptiveRandom(AtPositions):
 
     def encode(self, parts: Parts, seed: int) -> Parts:
         x, *below = parts
-        return *self.encode_sparse(self._drawn(x, seed)), *below
+        return *self.encode_sparse(self._sampled(x, seed)), *below
 
     def encode_lazy(self, x: Tensor | Lazy, seed: int) -> Parts:
-        return self.encode_sparse(self._drawn(materialize(x), seed))
+        return self.encode_sparse(self._sampled(materialize(x), seed))
 
-    def _drawn(self, x: Tensor, seed: int) -> SparseTensor:
+    def _sampled(self, x: Tensor, seed: int) -> SparseTensor:
         flat = x.flatten().to(working(x.dtype))
         count, sizes = self.entries(flat.numel()), flat.abs().double()
         least = _certain(sizes, count)
-        if least is None:  # all that is not zero is kept; or not all are finite, which has to be heard
+        if least is None:  # all nonzero entries are kept; or some are not finite, which peers must see
             return top_k.largest(x, count)
-        chances = (sizes / least).clamp_max_(1).mul_(UNIT).ceil_().long().cumsum(0)
-        # A ruler with `count` marks is laid along the chances, and hits each entry as often as that is likely; none
-        # twice, as the marks are further apart than what is certain is long.
-        step = int(chances[-1]) / count
+        cumulative = (sizes / least).clamp_max_(1).mul_(UNIT).ceil_().long().cumsum(0)
+        # Systematic sampling: `count` equidistant points on the cumulative probabilities select each entry with its
+        # probability, and none twice, as the distance of the points is at least 1.
+        step = int(cumulative[-1]) / count
         start = torch.rand(1, generator=torch.Generator().manual_seed(key_of(flat, seed)), dtype=torch.float64)
-        marks = ((torch.arange(count, dtype=torch.float64) + start) * step).long().to(flat.device)
-        where = torch.searchsorted(chances, marks, right=True).clamp_max_(flat.numel() - 1)
+        points = ((torch.arange(count, dtype=torch.float64) + start) * step).long().to(flat.device)
+        where = torch.searchsorted(cumulative, points, right=True).clamp_max_(flat.numel() - 1)
         values = flat[where].double()
         if self.unbiased:
             limit = torch.finfo(x.dtype).max
@@ -62,17 +65,17 @@ class AdaptiveRandom(AtPositions):
 
 
 def _certain(sizes: Tensor, count: int) -> float | None:
-    """The size from which on an entry is certainly kept, if so many are kept on average and chances go by sizes.
+    """The magnitude from which on an entry is kept with probability 1, if `count` entries are kept on average.
 
-    None if there are not as many that are not zero, or if some are not finite.
+    None if no more than `count` entries are nonzero, or if some are not finite.
     """
     total, above = float(sizes.sum()), 0
     if not isfinite(total) or int(sizes.count_nonzero()) <= count:
         return None
     least = total / count
-    while (more := int((sizes >= least).sum())) > above:  # what is certain leaves the others so much the likelier
+    while (more := int((sizes >= least).sum())) > above:  # certain entries raise the probabilities of the others
         above = more
-        if above >= count:  # beside these, all others together are too small to be added to them
+        if above >= count:  # the others are too small to change the sum
             return None
         least = float(sizes.masked_fill(sizes >= least, 0).sum()) / (count - above)
     return least

@@ -11,14 +11,17 @@ from .sparse_sign import check_size, signed, size_of
 from .sparsifier import SparseCodec, scattered
 from .validation import check_parts
 
-# An element is a place in its bin and two bits: whether it is negative, and whether it is the last of its bin. The
-# place that is all ones says that the bin is empty.
+# An element is a position in its bin and two bits: whether it is negative, and whether it is the last of its bin. A
+# position of all ones marks an empty bin.
 FORMS = ((63, 6, torch.uint8), (16_383, 14, torch.int16))
 
 
 @dataclass(frozen=True, repr=False)
 class BinnedSign(SparseCodec):
-    """Sends what SparseSign does, in whole bytes: one an entry in bins of up to 63, two in bins of up to 16,383."""
+    """AdaComp's byte-aligned format of `SparseSign`: positions in bins and signs of the nonzero entries, and one scale.
+
+    One byte per entry in bins of up to 63 entries, two in bins of up to 16,383.
+    """
 
     bin_size: int
 
@@ -31,7 +34,7 @@ class BinnedSign(SparseCodec):
 
     @property
     def form(self) -> tuple[int, torch.dtype]:
-        """How many bits tell a place, and what an element is kept in."""
+        """The bits of a position, and the dtype of an element."""
         return next((bits, dtype) for most, bits, dtype in FORMS if self.bin_size <= most)
 
     def bounds(self, size: int) -> Bounds:
@@ -41,7 +44,7 @@ class BinnedSign(SparseCodec):
         values, where, (bits, dtype) = kept.values, kept.where, self.form
         of_bin = where // self.bin_size
         counts = torch.bincount(of_bin, minlength=-(-kept.shape.numel() // self.bin_size))
-        # Where each bin's elements end; an empty bin has one that says so.
+        # Where each bin's elements end; an empty bin has one marker element.
         ends = counts.clamp_min(1).cumsum(0)
         codes = torch.full((int(ends[-1]) if len(ends) else 0,), 2**bits - 1, device=where.device)
         first_of_bin = ends - counts.clamp_min(1)
@@ -58,18 +61,18 @@ class BinnedSign(SparseCodec):
         if coded.dtype != dtype or coded.ndim != 1:
             raise PayloadError(f"{dtype} elements were expected, not {coded.dtype} {tuple(coded.shape)}")
         codes = coded.long() & (2 ** (bits + 2) - 1)
-        place, negative, last = codes & (2**bits - 1), (codes >> bits) & 1, codes >> (bits + 1)
+        position, negative, last = codes & (2**bits - 1), (codes >> bits) & 1, codes >> (bits + 1)
         bins = -(-like.numel() // self.bin_size)
         if int(last.sum()) != bins or (bins and not int(last[-1])):
-            raise PayloadError(f"{int(last.sum())} bins are told, where there are {bins}")
-        there = place != 2**bits - 1
-        where = ((last.cumsum(0) - last) * self.bin_size + place)[there]
-        _check(where, like, place[there], self.bin_size)
+            raise PayloadError(f"{int(last.sum())} bins are in the payload, but the tensor has {bins}")
+        there = position != 2**bits - 1
+        where = ((last.cumsum(0) - last) * self.bin_size + position)[there]
+        _check(where, like, position[there], self.bin_size)
         return scattered(signed(negative[there], size), where, like), tuple(below)
 
 
-def _check(where: Tensor, like: Tensor, place: Tensor, bin_size: int) -> None:
+def _check(where: Tensor, like: Tensor, position: Tensor, bin_size: int) -> None:
     if where.numel() == 0:
         return
-    if int(place.max()) >= bin_size or int(where.max()) >= like.numel() or bool((where.diff() <= 0).any()):
+    if int(position.max()) >= bin_size or int(where.max()) >= like.numel() or bool((where.diff() <= 0).any()):
         raise PayloadError(f"positions are not increasing within bins of {bin_size} of {like.numel()} entries")

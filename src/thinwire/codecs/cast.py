@@ -13,7 +13,7 @@ DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 @dataclass(frozen=True, repr=False)
 class Cast(Codec):
-    """Sends 16-bit floats. Values beyond the range are sent as its limit, never as infinity."""
+    """Casts to 16-bit floats. Values beyond the range are clamped to its limit, never sent as infinity."""
 
     dtype: str  # "float16": finer; "bfloat16": wider range
 

@@ -7,13 +7,13 @@ from ..core import Codec, Parts
 from ..core.bounds import LOSSLESS, UNKNOWN, Bounds, then
 from ..core.lazy import DeferredDifference, Lazy
 
-STRIDE = 2_654_435_761  # between the seeds of codecs, so that each draws by itself
+STRIDE = 2_654_435_761  # between the seeds of codecs, so that each samples independently
 MANY = 10**6  # entries
 
 
 @dataclass(frozen=True, repr=False, init=False)
 class Chain(Codec):
-    """Applies codecs one after the other, each to the signal that the one before left."""
+    """Composition of codecs: each encodes the values that the one before leaves, such as top-k, then quantization."""
 
     codecs: tuple[Codec, ...]
 
@@ -51,7 +51,7 @@ class Chain(Codec):
         known, certain = LOSSLESS, True
         for codec in self.codecs:
             if not certain and codec.entries(MANY) < MANY:
-                return UNKNOWN  # how many entries it keeps depends on how many there are, which is not known
+                return UNKNOWN  # it keeps a ratio of an unknown number of entries
             known, size = then(known, codec.bounds(size)), codec.entries(size)
             certain = certain and not (codec.numeric and codec.variable)
         return known
@@ -86,6 +86,6 @@ class Chain(Codec):
         return self.codecs[0].decode_lazy(parts, seed)
 
 
-def _seed(seed: int, place: int) -> int:
-    """Of the codec at this place."""
-    return (seed + place * STRIDE) % 2**63 if place else seed
+def _seed(seed: int, index: int) -> int:
+    """The seed of the codec at this index."""
+    return (seed + index * STRIDE) % 2**63 if index else seed

@@ -18,9 +18,12 @@ NORMS = {"max": inf}
 
 @dataclass(frozen=True, repr=False)
 class Dither(Codec):
-    """Rounds up or down by chance, to steps of which the norm is a whole number: right on average."""
+    """QSGD (Alistarh et al., 2017): unbiased stochastic rounding to multiples of norm / levels.
 
-    levels: int  # steps from zero to the norm, 1 to 127; lower: less is sent
+    Sends one norm per block and a packed integer per entry.
+    """
+
+    levels: int  # steps from zero to the norm, 1 to 127; lower: fewer bytes
     norm: float | str = 2  # the power of the norm, 1 or more, or "max"
     block: int | None = None  # entries that share a norm; None: all
 
@@ -33,12 +36,12 @@ class Dither(Codec):
 
     @property
     def bits(self) -> int:
-        """Of a code: as many as it takes for all levels of both signs."""
+        """Bits per code: enough for all levels of both signs."""
         return (2 * self.levels).bit_length()
 
     def bounds(self, size: int) -> Bounds:
         entries, power = min(size, self.block or size), power_of(self.norm)
-        if power == inf:  # the largest entry is a level, and is right
+        if power == inf:  # the largest entry is a level, so it has no error
             return unbiased((1 + sqrt(1 + (entries - 1) / self.levels**2)) / 2)
         spread = entries * longest(power, entries) ** 2 / self.levels**2
         return unbiased(1 + spread / 4 if spread <= 4 else sqrt(spread))
@@ -74,5 +77,5 @@ def power_of(norm: float | str) -> float:
 
 
 def longest(power: float, size: int) -> float:
-    """How many times the Euclidean norm this norm may be, at most."""
+    """The largest ratio of this norm to the Euclidean norm."""
     return float(size ** max(0.0, 1 / power - 1 / 2))

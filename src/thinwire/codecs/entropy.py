@@ -16,10 +16,10 @@ STORED, PLANES, WHOLE = 0, 2, 3  # how a part is cut into rows of symbols; 1 was
 
 @dataclass(frozen=True, repr=False)
 class Entropy(Codec):
-    """Codes every part without loss, in hardly more bits than how often its symbols are there allows."""
+    """Lossless entropy coding (Huffman or rANS) of every part of a payload, close to the entropy of its symbols."""
 
-    model: Model | None = None  # what is expected of symbols; None: what takes fewest bytes, a histogram or GenNorm
-    coder: Coder | None = None  # None: Huffman's code, or rANS where that saves 2 % or more
+    model: Model | None = None  # of the symbol frequencies; None: Histogram or GenNorm, whichever takes fewer bytes
+    coder: Coder | None = None  # None: Huffman, or rANS where that saves 2 % or more
 
     variable = True
     numeric = False
@@ -35,7 +35,7 @@ class Entropy(Codec):
         return LOSSLESS
 
     def encode(self, parts: Parts, seed: int) -> Parts:
-        return tuple(half for part in parts for half in self._squeeze(part))
+        return tuple(half for part in parts for half in self._compress(part))
 
     def decode(self, parts: Parts, seed: int) -> Parts:
         left = list(parts)
@@ -45,7 +45,7 @@ class Entropy(Codec):
             expanded.append(part if part.is_meta else _expand(part, left.pop(0) if left else None))
         return tuple(expanded)
 
-    def _squeeze(self, part: Tensor) -> Parts:
+    def _compress(self, part: Tensor) -> Parts:
         if part.is_meta:
             return (part,)
         raw = bytes_of(part).cpu().numpy()
@@ -56,13 +56,13 @@ class Entropy(Codec):
         if width == 2 and not part.is_floating_point():
             forms.append(bytes([WHOLE]) + squeeze(raw.view(np.uint16), self.model, self.coder))
         shortest = min(forms, key=len)
-        said = shortest if len(shortest) <= raw.nbytes else bytes([STORED]) + raw.tobytes()
-        return torch.frombuffer(bytearray(said), dtype=torch.uint8).to(part.device), outline(part)
+        coded = shortest if len(shortest) <= raw.nbytes else bytes([STORED]) + raw.tobytes()
+        return torch.frombuffer(bytearray(coded), dtype=torch.uint8).to(part.device), outline(part)
 
 
 def _expand(part: Tensor, like: Tensor | None) -> Tensor:
     if like is None or not (like.is_meta and part.dtype == torch.uint8 and part.numel() > 0):
-        raise PayloadError("a squeezed part needs a flag and the outline of what it holds")
+        raise PayloadError("an entropy-coded part needs a flag and the outline of what it holds")
     data, width, count = part.cpu().numpy(), like.element_size(), like.numel()
     flag, used = int(data[0]), 1
     if flag == STORED:
@@ -78,9 +78,11 @@ def _expand(part: Tensor, like: Tensor | None) -> Tensor:
         symbols, more = expand(data[used:], count, np.uint16)
         raw, used = symbols.view(np.uint8), used + more
     else:
-        raise PayloadError(f"a squeezed part of elements of {width} bytes has the unknown flag {flag}")
+        raise PayloadError(f"an entropy-coded part of elements of {width} bytes has the unknown flag {flag}")
     if used != len(data) or raw.nbytes != count * width:
-        raise PayloadError(f"a squeezed part of {len(data)} bytes does not hold the {count * width} of its outline")
-    whole = torch.empty(count, dtype=like.dtype)
-    whole.view(torch.uint8).numpy()[:] = raw
-    return whole.view(like.shape).to(part.device)
+        raise PayloadError(
+            f"an entropy-coded part of {len(data)} bytes does not hold the {count * width} of its outline"
+        )
+    restored = torch.empty(count, dtype=like.dtype)
+    restored.view(torch.uint8).numpy()[:] = raw
+    return restored.view(like.shape).to(part.device)

@@ -14,9 +14,12 @@ from .leveled import Leveled, both_signs, check_base, powers
 
 @dataclass(frozen=True, repr=False)
 class ExponentialDither(Leveled):
-    """Rounds up or down by chance, to powers of a base times the norm: right on average, finer for the small."""
+    """Natural dithering (Horvath et al., 2019): unbiased stochastic rounding to powers of a base times the norm.
 
-    base: float = 2  # of the powers; 2 is natural dithering; higher: coarser, and reaches lower
+    Levels are closer together for small entries. Sends one norm per block and a packed code per entry.
+    """
+
+    base: float = 2  # of the powers; 2: natural dithering; higher: coarser levels, wider range
     levels: int = 7  # above zero, 1 to 127: 1 takes 2 bits, 3 take 3, 7 take 4, 15 take 5
     norm: float | str = "max"  # the power of the norm, 1 or more, or "max"
     block: int | None = None  # entries that share a norm; None: all
@@ -29,7 +32,7 @@ class ExponentialDither(Leveled):
 
     @property
     def bits(self) -> int:
-        """Of a code: a sign, and as many as it takes for zero and all levels."""
+        """Bits per code: a sign, and enough for zero and all levels."""
         return 1 + self.levels.bit_length()
 
     @property
@@ -38,11 +41,11 @@ class ExponentialDither(Leveled):
 
     def bounds(self, size: int) -> Bounds:
         entries = min(size, self.block or size)
-        # Between two levels, and below the lowest: there a size is as far off as the lowest level is large.
+        # Between two levels, and below the lowest: there the error is at most the lowest level.
         low = entries**0.5 * longest(power_of(self.norm), entries) * 2 ** ((1 - self.levels) * log2(self.base))
         return unbiased(between(self.base) + low * min(1.0, low))
 
-    def told(self, flat: Tensor, key: int) -> Parts:
+    def quantized(self, flat: Tensor, key: int) -> Parts:
         block = self.block or max(1, flat.numel())
         scale = scales_of(norms(flat, block, power_of(self.norm)), 1)
         if self.base == 2:
@@ -51,5 +54,5 @@ class ExponentialDither(Leveled):
 
 
 def between(base: float) -> float:
-    """What the square of a size grows by, on average, if it is rounded by chance to powers of a base."""
+    """The expected growth of a squared magnitude under stochastic rounding to powers of a base."""
     return (base + 1 / base + 2) / 4

@@ -6,7 +6,7 @@ from ..core.bounds import LOSSLESS, Bounds
 
 @dataclass(frozen=True, repr=False)
 class Identity(Codec):
-    """Sends the tensor as it is."""
+    """No compression: sends the tensor unchanged."""
 
     linear = True
 

@@ -17,7 +17,7 @@ ORDERS = ("index", "value", "magnitude")
 
 
 class LeaderSparse(SparseTensor):
-    """The scale of its layer at every place that was told, in the order in which they were."""
+    """The scale of its layer at every sent position, in the order of the payload."""
 
     def __init__(self, scales: Tensor, counts: list[int], where: Tensor, like: Tensor) -> None:
         each = torch.tensor(counts, device=where.device)
@@ -31,21 +31,21 @@ class LeaderSparse(SparseTensor):
 
 @dataclass(frozen=True, repr=False)
 class LeaderPositions(Codec):
-    """Tells where the largest entries of each layer are, in some order, and how large they are on the whole.
+    """The leader's message in `LeaderTopK`: positions of the largest entries of each layer, and one scale per layer.
 
-    What is decoded has, at these places, their root mean square in the layer. The values are for others to say, so this
-    is no codec for gradients, and not among those that a method is written with.
+    The decoded tensor has, at these positions, the root mean square of the layer's selected entries. Values are sent in
+    another message, so this is no codec for gradients and has no notation.
     """
 
     ratio: float  # of a layer's entries; lower: fewer
-    least: int = 10  # entries of a layer, if it has as many
+    least: int = 10  # positions per layer, at least, if it has that many entries
     order: str = "index"  # within a layer: "index"; by "value", the lowest first; by "magnitude", the largest first
     sizes: tuple[int, ...] = ()  # of the layers, which follow one another; none given: all is one layer
 
     def __post_init__(self) -> None:
         check_ratio("LeaderPositions", self.ratio)
         if not (isinstance(self.least, int) and self.least > 0):
-            raise ValueError(f"LeaderPositions tells 1 place of a layer at least, not {self.least!r}")
+            raise ValueError(f"LeaderPositions takes a least of 1 position per layer or more, not {self.least!r}")
         if self.order not in ORDERS:
             raise ValueError(f"LeaderPositions are in the order of {', '.join(map(repr, ORDERS))}, not {self.order!r}")
 
@@ -53,7 +53,7 @@ class LeaderPositions(Codec):
         return self.sizes or (numel,)
 
     def counts(self, numel: int) -> list[int]:
-        """How many places of each layer are told."""
+        """Number of positions of each layer."""
         return [min(n, max(self.least, kept(self.ratio, n))) for n in self.layers(numel)]
 
     def encode(self, parts: Parts, seed: int) -> Parts:
@@ -61,12 +61,12 @@ class LeaderPositions(Codec):
         return *self.encode_lazy(x, seed), *below
 
     def encode_lazy(self, x: Tensor | Lazy, seed: int) -> Parts:
-        placed = x if isinstance(x, LeaderSparse) else self.found(materialize(x))
-        return placed.scales, self._coded(placed.where, x.shape.numel()), outline(x)
+        selected = x if isinstance(x, LeaderSparse) else self.found(materialize(x))
+        return selected.scales, self._coded(selected.where, x.shape.numel()), outline(x)
 
     def decode(self, parts: Parts, seed: int) -> Parts:
-        placed, below = self.decode_lazy(parts, seed)
-        return materialize(placed), *below
+        selected, below = self.decode_lazy(parts, seed)
+        return materialize(selected), *below
 
     def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
         scales, coded, like, *below = parts
@@ -77,7 +77,7 @@ class LeaderPositions(Codec):
         return LeaderSparse(scales, counts, self._where(coded, like.numel()), like), tuple(below)
 
     def found(self, x: Tensor) -> LeaderSparse:
-        """The places of a tensor's largest entries."""
+        """The positions of a tensor's largest entries."""
         flat = x.flatten()
         where, scales, start = [], [], 0
         counts = self.counts(flat.numel())
@@ -94,12 +94,12 @@ class LeaderPositions(Codec):
         return (values if self.order == "value" else -values.abs()).argsort(stable=True)
 
     def _coded(self, where: Tensor, numel: int) -> Tensor:
-        """Without an order to tell, places are a set. With one, each is told by itself, at hardly more."""
+        """In index order, positions are coded as a set. In any other, each is packed separately, in few more bytes."""
         if self.order == "index":
             return positions.encode(where, numel)
         pieces, start = [], 0
-        for size, places in zip(self.layers(numel), torch.split(where, self.counts(numel)), strict=True):
-            pieces.append(pack(places - start, _width(size)))
+        for size, within in zip(self.layers(numel), torch.split(where, self.counts(numel)), strict=True):
+            pieces.append(pack(within - start, _width(size)))
             start += size
         return torch.cat(pieces)
 
@@ -110,27 +110,27 @@ class LeaderPositions(Codec):
         widths = [_width(size) for size in sizes]
         lengths = [packed_bytes(count, width) for count, width in zip(counts, widths, strict=True)]
         if coded.dtype != torch.uint8 or coded.numel() != sum(lengths):
-            raise PayloadError(f"{coded.numel()} bytes cannot code {sum(counts)} places among {numel}")
+            raise PayloadError(f"{coded.numel()} bytes cannot code {sum(counts)} positions of {numel} entries")
         where, start = [], 0
         for piece, count, width, size in zip(torch.split(coded, lengths), counts, widths, sizes, strict=True):
-            places = unpack(piece, count, width).long()
-            if count and int(places.max()) >= size:
-                raise PayloadError(f"place {int(places.max())} is not one of a layer of {size}")
-            where.append(places + start)
+            within = unpack(piece, count, width).long()
+            if count and int(within.max()) >= size:
+                raise PayloadError(f"position {int(within.max())} is outside a layer of {size} entries")
+            where.append(within + start)
             start += size
         found = torch.cat(where)
         if bool((found.sort().values.diff() == 0).any()):
-            raise PayloadError("a place is told twice")
+            raise PayloadError("a position is in the payload twice")
         return found
 
 
 def root_mean_square(values: Tensor) -> Tensor:
-    """In 32 bits at least; of nothing it is nothing."""
-    norm = torch.linalg.vector_norm(values, dtype=torch.float64)  # whose squares do not overflow
+    """In at least 32 bits; 0 for an empty tensor."""
+    norm = torch.linalg.vector_norm(values, dtype=torch.float64)  # in 64 bits, squares do not overflow
     mean: Tensor = norm / max(1, len(values)) ** 0.5
     return mean.to(working(values.dtype))
 
 
 def _width(size: int) -> int:
-    """The bits of a place among so many."""
+    """The bits of a position among `size` entries."""
     return (size - 1).bit_length() if size else 0

@@ -1,4 +1,4 @@
-"""What the codecs have in common that round sizes to levels which are further apart the larger they are."""
+"""The base of codecs with exponentially spaced quantization levels."""
 
 from abc import abstractmethod
 from functools import cache
@@ -17,13 +17,13 @@ from .validation import check_parts
 
 
 class Leveled(Codec):
-    """Rounds sizes to powers of a base, of which a scale is the largest, or to zero."""
+    """Rounds magnitudes to zero or to scale * base**-k; sends packed codes and scales."""
 
     numeric = False
 
     @abstractmethod
-    def told(self, flat: Tensor, key: int) -> Parts:
-        """The codes, packed, and the scales."""
+    def quantized(self, flat: Tensor, key: int) -> Parts:
+        """The packed codes and the scales."""
 
     @property
     @abstractmethod
@@ -32,7 +32,7 @@ class Leveled(Codec):
     def encode(self, parts: Parts, seed: int) -> Parts:
         x, *below = parts
         flat = x.flatten().to(working(x.dtype))
-        return *self.told(flat, key_of(flat, seed)), outline(x), *below
+        return *self.quantized(flat, key_of(flat, seed)), outline(x), *below
 
     def decode(self, parts: Parts, seed: int) -> Parts:
         x, below = self.decode_lazy(parts, seed)
@@ -53,26 +53,26 @@ def check_base(codec: str, base: float) -> None:
 
 
 def one_scale(flat: Tensor, scale: float) -> Tensor:
-    """A scale for all; NaN if it is not finite, and not too small to be divided by."""
+    """One scale for all entries; NaN if it is not finite, and large enough to divide by."""
     least = torch.finfo(flat.dtype).tiny
     return flat.new_full((1 if flat.numel() else 0,), max(scale, least) if isfinite(scale) else nan)
 
 
 def peak(flat: Tensor) -> float:
-    """The largest size of all, or 0; NaN if there is one."""
+    """The largest magnitude, 0 for an empty tensor; NaN if an entry is NaN."""
     return float(norms(flat, flat.numel(), inf)) if flat.numel() else 0.0
 
 
 @cache
 def powers(base: float, levels: int) -> Tensor:
-    """Zero, and as many powers of the base, of which the largest is 1."""
+    """Zero and `levels` powers of the base, the largest of which is 1."""
     exponents = torch.arange(1 - levels, 1, dtype=torch.float64)
     return torch.cat([torch.zeros(1, dtype=torch.float64), torch.tensor(base, dtype=torch.float64).pow(exponents)])
 
 
 @cache
 def both_signs(base: float, levels: int, bits: int) -> Tensor:
-    """What each code stands for: a level's place and, in the highest bit, its sign. There are codes of no meaning."""
+    """The value of each code: the index of a level and, in the highest bit, its sign. Unused codes are NaN."""
     half = torch.full((2 ** (bits - 1),), nan, dtype=torch.float64)
     half[: levels + 1] = powers(base, levels)
     return torch.cat([half, -half])

@@ -16,22 +16,22 @@ from ..kernels.bits import pack, packed_bytes, unpack
 from ..kernels.look_up import MANTISSA, looked_up, ranked
 from .validation import check_parts
 
-SAMPLE = 2**16  # entries that a scale is found from
+SAMPLE = 2**16  # entries that a scale is fitted to
 
 
 class Tables(NamedTuple):
-    ranks: Tensor  # of sizes, by their exponent and the first bits of their mantissa
+    ranks: Tensor  # of magnitudes, by exponent and first mantissa bits
     numbers: Tensor  # by code
-    bits: int  # of the mantissa, that decide about the rank
+    bits: int  # of the mantissa that decide the rank
     middle: int  # the code of zero
 
 
 @dataclass(frozen=True, repr=False)
 class MiniFloat(Codec):
-    """Rounds to floats of 8 or 4 bits; what is larger than the largest becomes that."""
+    """Low-precision floats: rounds to 8 or 4 bits, and clamps to the largest number of the format."""
 
     form: str = "fp8-152"  # sign, exponent and mantissa bits: "fp8-152", "fp8-143" or "fp4-121"
-    scaled: bool = False  # stretch every tensor so that least is lost, given its law; the scale is sent
+    scaled: bool = False  # scale every tensor for the least error under its fitted distribution; the scale is sent
 
     numeric = False
 
@@ -40,7 +40,7 @@ class MiniFloat(Codec):
             raise ValueError(f"MiniFloat is one of {', '.join(map(repr, MINIFLOATS))}, not {self.form!r}")
 
     def bounds(self, size: int) -> Bounds:
-        return contraction(inf)  # what is below its range becomes zero
+        return contraction(inf)  # entries below the range become zero
 
     def encode(self, parts: Parts, seed: int) -> Parts:
         x, *below = parts
@@ -73,17 +73,17 @@ class MiniFloat(Codec):
 
 
 def matched(x: Tensor, form: str) -> float:
-    """The factor by which rounding a tensor to such floats loses least, given the law that its entries follow.
+    """The scale with the least rounding error, for the distribution fitted to the entries.
 
-    1 if all are zero, NaN if one is not finite.
+    1 if all entries are zero, NaN if one is not finite.
     """
     largest = float(x.abs().amax()) if x.numel() else 0.0
     if not isfinite(largest):
         return nan
     if largest == 0:
         return 1.0
-    law = fit_by_likelihood(x / largest, sample=SAMPLE, zeros=False)  # zeros stay what they are on every scale
-    scale = grid_scale(torch.from_numpy(MINIFLOATS[form].numbers), law.shape) / law.scale
+    distribution = fit_by_likelihood(x / largest, sample=SAMPLE, zeros=False)  # zeros are exact on every scale
+    scale = grid_scale(torch.from_numpy(MINIFLOATS[form].numbers), distribution.shape) / distribution.scale
     return min(scale / largest, torch.finfo(x.dtype).max)
 
 

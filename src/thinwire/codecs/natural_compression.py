@@ -16,10 +16,10 @@ BITS, LEVELS = 8, 127
 
 @dataclass(frozen=True, repr=False)
 class NaturalCompression(Leveled):
-    """Rounds up or down by chance, to a power of two: right on average, in 8 bits.
+    """Natural compression (Horvath et al., 2019): unbiased stochastic rounding to powers of two, in 8 bits.
 
-    The largest power is told, and 126 below it are there: the 9 bits of a float's sign and exponent reach as far down
-    as no gradient does.
+    Sends the largest power, and per entry a sign and one of 127 levels: the 9 bits of a float's sign and exponent would
+    cover a range that no gradient needs.
     """
 
     @property
@@ -29,13 +29,13 @@ class NaturalCompression(Leveled):
     def bounds(self, size: int) -> Bounds:
         return unbiased(between(2) + size**0.5 * 2.0 ** (1 - LEVELS))
 
-    def told(self, flat: Tensor, key: int) -> Parts:
+    def quantized(self, flat: Tensor, key: int) -> Parts:
         scale = one_scale(flat, power_above(flat))
         return in_powers(flat, scale, BITS, max(1, flat.numel()), LEVELS, key), scale
 
 
 def power_above(flat: Tensor) -> float:
-    """The power of two that no size exceeds, or the largest that there is; NaN if one is not finite."""
+    """The power of two that no magnitude exceeds, or the largest finite one; NaN if an entry is not finite."""
     most = peak(flat)
     if not isfinite(most):
         return nan

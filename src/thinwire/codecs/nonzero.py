@@ -10,7 +10,7 @@ from .sparsifier import SparseCodec, scattered
 
 @dataclass(frozen=True, repr=False)
 class Nonzero(SparseCodec):
-    """Sends only the entries that are not zero, without loss but for the sign of zeros."""
+    """Lossless sparse format: sends values and positions of the nonzero entries. The sign of zeros is not kept."""
 
     variable = True
 

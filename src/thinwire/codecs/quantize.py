@@ -15,11 +15,11 @@ from .validation import check_parts
 
 @dataclass(frozen=True, repr=False)
 class Quantize(Codec):
-    """Rounds to signed integers that share one scale in each block."""
+    """Block-wise integer quantization: signed integers of 2 to 8 bits, with one scale (maximum) per block."""
 
-    bits: int  # 2 to 8; lower: less is sent
-    stochastic: bool = False  # round up or down by chance, so that the error is zero on average
-    block: int = 512  # entries that share a scale; lower: finer, and more scales are sent
+    bits: int  # 2 to 8; lower: fewer bytes
+    stochastic: bool = False  # stochastic rounding: unbiased
+    block: int = 512  # entries per scale; lower: smaller error, more scales are sent
 
     numeric = False
 
@@ -31,11 +31,11 @@ class Quantize(Codec):
 
     @property
     def levels(self) -> int:
-        """How many steps the scale has on each side of zero."""
+        """Number of quantization steps on each side of zero."""
         return levels(self.bits)
 
     def bounds(self, size: int) -> Bounds:
-        # The largest of a block is right, and what is most wrong is half a step large.
+        # The largest entry of a block is exact; the largest error is half a step.
         others = (min(size, self.block) - 1) / self.levels**2
         return unbiased((1 + sqrt(1 + others)) / 2) if self.stochastic else contraction(1 + others / 4)
 

@@ -12,10 +12,13 @@ from .sparsifier import check_ratio, kept, scattered
 
 @dataclass(frozen=True, repr=False)
 class RandomK(Codec):
-    """Keeps entries drawn with the shared seed, so that no positions travel and the peers' values can be added."""
+    """Random-k sparsification: keeps entries sampled with a seed that all ranks share.
 
-    ratio: float  # of all entries; lower: less is sent
-    unbiased: bool = False  # what is kept is divided by its chance, so that it is right on average
+    Only values are sent, no positions, and the values of all ranks can be all-reduced.
+    """
+
+    ratio: float  # of all entries; lower: fewer bytes
+    unbiased: bool = False  # divide each kept entry by its probability
 
     linear = True
 
@@ -24,15 +27,15 @@ class RandomK(Codec):
 
     def encode(self, parts: Parts, seed: int) -> Parts:
         x, *below = parts
-        return x.flatten()[self._drawn(x, seed)[0]], outline(x), *below
+        return x.flatten()[self._sampled(x, seed)[0]], outline(x), *below
 
     def decode(self, parts: Parts, seed: int) -> Parts:
         values, like, *below = parts
-        drawn, every = (told.to(values.device) for told in self._drawn(like, seed))
+        sampled, every = (part.to(values.device) for part in self._sampled(like, seed))
         if self.unbiased and values.shape == every.shape:
             limit = torch.finfo(like.dtype).max
             values = (values.to(working(like.dtype)) * every).clamp_(-limit, limit)
-        return scattered(values, drawn, like).dense(), *below
+        return scattered(values, sampled, like).dense(), *below
 
     def entries(self, size: int) -> int:
         return kept(self.ratio, size)
@@ -41,12 +44,12 @@ class RandomK(Codec):
         every = float(-(-size // self.entries(size)))  # the longest stretch
         return unbiased(every) if self.unbiased else projection(every)
 
-    def _drawn(self, like: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-        """Which, and of how many entries each is drawn."""
-        # One entry from each of k equal stretches: as good as k of n without replacement, and costs k instead of n.
+    def _sampled(self, like: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+        """The positions, and the number of entries that each is sampled from."""
+        # One entry from each of k equal stretches: as good as k of n without replacement, in O(k) instead of O(n).
         count = kept(self.ratio, like.numel())
         edges = torch.arange(count + 1) * like.numel() // max(count, 1)
         lengths = edges.diff()
-        draw = torch.rand(count, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-        drawn = edges[:-1] + (draw * lengths).long()
-        return (drawn, lengths) if like.is_meta else (drawn.to(like.device), lengths)
+        uniform = torch.rand(count, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        sampled = edges[:-1] + (uniform * lengths).long()
+        return (sampled, lengths) if like.is_meta else (sampled.to(like.device), lengths)

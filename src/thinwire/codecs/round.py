@@ -14,9 +14,9 @@ from .natural_compression import BITS, LEVELS, power_above
 
 @dataclass(frozen=True, repr=False)
 class Round(Leveled):
-    """Rounds to the nearest power of a base, in 8 bits: the largest that there is, and 126 below it."""
+    """Deterministic rounding to the nearest power of a base, in 8 bits: the largest power, 126 below it, and zero."""
 
-    base: float = 2  # of the powers; lower: finer, and does not reach as far down
+    base: float = 2  # of the powers; lower: smaller error, smaller range
 
     def __post_init__(self) -> None:
         check_base("Round", self.base)
@@ -26,12 +26,12 @@ class Round(Leveled):
         return Levels(BITS, both_signs(self.base, LEVELS, BITS))
 
     def bounds(self, size: int) -> Bounds:
-        # What is furthest off lies in the middle between two powers, or half-way to the lowest one: that becomes zero.
+        # The error is largest in the middle between two powers, or just below half the lowest one, which becomes zero.
         lowest = float(powers(self.base, LEVELS)[1]) / 2 * self.base
         zeros = (size - 1) * lowest**2
         return contraction((self.base + 1) ** 2 / (4 * self.base) * (1 + zeros))
 
-    def told(self, flat: Tensor, key: int) -> Parts:
+    def quantized(self, flat: Tensor, key: int) -> Parts:
         if self.base == 2:
             scale = one_scale(flat, power_above(flat))
             return in_powers(flat, scale, BITS, max(1, flat.numel()), LEVELS, None), scale
@@ -39,11 +39,11 @@ class Round(Leveled):
         table = powers(self.base, LEVELS).to(flat)
         middles = (table[1:] + table[:-1]) / 2
         sizes = in_scale(flat.abs(), scale, max(1, flat.numel()))
-        places = torch.bucketize(sizes, middles, right=True).to(torch.uint8)
-        return signed(places, flat, BITS), scale
+        indices = torch.bucketize(sizes, middles, right=True).to(torch.uint8)
+        return signed(indices, flat, BITS), scale
 
     def _power_above(self, flat: Tensor) -> float:
-        """The power of the base that no size exceeds, or as large as there is one; NaN if one is not finite."""
+        """The power of the base that no magnitude exceeds, or the largest finite one; NaN if an entry is not finite."""
         most = peak(flat)
         if not isfinite(most) or most == 0:
             return most if most == 0 else nan

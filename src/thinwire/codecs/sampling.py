@@ -1,17 +1,17 @@
-"""Where codecs that round by chance have their chances from."""
+"""Keys of the random numbers of codecs with stochastic rounding."""
 
 import zlib
 
 from torch import Tensor
 
-SAMPLE = 1024  # entries, at least, if there are as many
+SAMPLE = 1024  # entries, at least, if the tensor has that many
 
 
 def key_of(x: Tensor, seed: int) -> int:
-    """A number that is another for every message, and every rank.
+    """A key that differs between messages and between ranks.
 
-    The seed is shared by all peers; if the noise were too, their rounding errors would not average out. The data itself
-    tells the peers apart: a sample of it, which costs nothing next to rounding.
+    The seed is shared by all peers; if the noise were too, their rounding errors would not average out. So the key
+    is a checksum of a sample of the data, which costs little next to rounding.
     """
     sample = x[:: max(1, x.numel() // SAMPLE)].cpu().numpy().tobytes()
     return zlib.crc32(sample, seed % 2**32)

@@ -9,9 +9,10 @@ from ..core.lazy import DeferredDifference, Lazy, materialize
 
 @dataclass(frozen=True, repr=False)
 class Shrink(Codec):
-    """Divides what comes back by what its squares have grown by, on average: what is unbiased becomes a contraction.
+    """Scales the output of an unbiased codec so that it becomes a contraction, as error feedback needs it.
 
-    Nothing more is sent, as the size of a tensor tells by how much. `ErrorFeedback` puts it around codecs that need it.
+    Divides the decoded tensor by the bound on its expected growth, which depends on the tensor's size only, so nothing
+    more is sent. `ErrorFeedback` puts it around codecs that need it.
     """
 
     codec: Codec

@@ -13,7 +13,7 @@ from .validation import check_parts
 
 @dataclass(frozen=True, repr=False)
 class Sign(Codec):
-    """Keeps one bit of each entry, and the mean magnitude of all."""
+    """Scaled sign compression (EF-SignSGD, Karimireddy et al., 2019): one bit per entry, and the mean magnitude."""
 
     numeric = False
 

@@ -16,7 +16,7 @@ from .validation import check_parts
 
 @dataclass(frozen=True, repr=False)
 class SparseSign(SparseCodec):
-    """Sends where entries are not zero and their signs; all of them get their mean size."""
+    """Signs of a sparse tensor: sends positions and signs of the nonzero entries, and their mean magnitude."""
 
     variable = True
     numeric = False
@@ -39,7 +39,7 @@ class SparseSign(SparseCodec):
 
 
 def size_of(values: Tensor) -> Tensor:
-    """The mean size; in 64 bits, so that the mean of equal sizes of 32 bits is that size."""
+    """The mean magnitude; summed in 64 bits, so that the mean of equal 32-bit values is exact."""
     return (values.abs().sum(dtype=torch.float64) / max(values.numel(), 1)).to(working(values.dtype))
 
 

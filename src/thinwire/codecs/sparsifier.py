@@ -1,4 +1,4 @@
-"""What the codecs that keep only some entries share."""
+"""The base of sparsification codecs."""
 
 from abc import abstractmethod
 
@@ -12,10 +12,10 @@ from .validation import check_parts
 
 
 class SparseCodec(Codec):
-    """Keeps some entries, and codes their values and where they are."""
+    """Sparsification: keeps some entries, and encodes their values and positions."""
 
     def keep(self, x: Tensor) -> SparseTensor:
-        """What is coded of a tensor: all that is not zero, if not said otherwise."""
+        """The entries that are encoded; by default all nonzero ones."""
         flat = x.flatten()
         where = flat.nonzero().squeeze(1)
         return SparseTensor(flat[where], where, x)
@@ -25,7 +25,7 @@ class SparseCodec(Codec):
 
     @abstractmethod
     def decode_sparse(self, parts: Parts) -> tuple[SparseTensor, Parts]:
-        """What was kept, and the parts below."""
+        """The kept entries, and the remaining parts."""
 
     def is_kept(self, x: SparseTensor) -> bool:
         """Whether these are entries as `keep` would give them."""
@@ -47,7 +47,7 @@ class SparseCodec(Codec):
 
 
 class AtPositions(SparseCodec):
-    """Keeps as many entries as a shape decides, and codes where they are in as many bytes."""
+    """Keeps a number of entries that depends on the shape only, so that the payload has a fixed size."""
 
     def encode_sparse(self, kept: SparseTensor) -> Parts:
         coded = positions.encode(kept.where, kept.shape.numel())
@@ -59,7 +59,7 @@ class AtPositions(SparseCodec):
 
 
 def kept(ratio: float, size: int) -> int:
-    """How many of `size` entries a ratio keeps: at least one, if there is one."""
+    """The number of entries that a ratio keeps of `size`: at least one, if there is one."""
     return min(size, max(1, round(ratio * size)))
 
 

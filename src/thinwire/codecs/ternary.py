@@ -14,7 +14,7 @@ from .validation import check_parts
 
 @dataclass(frozen=True, repr=False)
 class Ternary(Codec):
-    """Keeps the sign of the larger entries, with their mean magnitude, and zeroes the rest."""
+    """Ternary quantization with a threshold: -1, 0 or 1 per entry, times the mean magnitude of the nonzero ones."""
 
     threshold: float = 0.7  # in mean magnitudes, below which an entry is zero; 0.7 is near the best for a bell curve
 
@@ -25,7 +25,7 @@ class Ternary(Codec):
             raise ValueError(f"Ternary takes a threshold of 0 or more, not {self.threshold!r}")
 
     def bounds(self, size: int) -> Bounds:
-        # From one mean on, it may be that none is larger.
+        # From a threshold of 1 on, it may be that no entry is above it.
         return contraction(size / (1 - self.threshold) ** 2) if self.threshold < 1 else UNKNOWN
 
     def encode(self, parts: Parts, seed: int) -> Parts:

@@ -11,9 +11,9 @@ from .sparsifier import AtPositions, check_ratio, kept
 
 @dataclass(frozen=True, repr=False)
 class TopK(AtPositions):
-    """Keeps the largest entries by magnitude; of equal ones, the first."""
+    """Top-k sparsification: keeps the entries of largest magnitude (of equal ones, the first), with their positions."""
 
-    ratio: float  # of all entries; lower: less is sent
+    ratio: float  # of all entries; lower: fewer bytes
 
     def __post_init__(self) -> None:
         check_ratio("TopK", self.ratio)

@@ -1,4 +1,4 @@
-"""What decoders must check themselves of parts that came from the wire."""
+"""Checks that decoders make on received parts."""
 
 from torch import Tensor
 
@@ -6,7 +6,7 @@ from ..core import PayloadError
 
 
 def check_parts(like: Tensor, *data: Tensor) -> None:
-    """Refuse what cannot be the outline of a signal, whose entries decide how much is allocated, and data for it."""
+    """Refuse parts that are not an outline (whose size decides what is allocated) with data for it."""
     if not (like.is_meta and like.is_floating_point()):
         raise PayloadError(f"the outline of a signal was expected, not {like.dtype} data of shape {tuple(like.shape)}")
     for part in data:

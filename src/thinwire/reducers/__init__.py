@@ -1,4 +1,4 @@
-"""Reducers: conversations about one tensor, which remember in an explicit state."""
+"""Reducers: conversations that agree on one tensor across ranks, with explicit state (residuals, factors, seeds)."""
 
 from .ada_comp import AdaComp
 from .average import Average, as_reducer

@@ -26,15 +26,17 @@ class AdaCompState(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class AdaComp(Reducer):
-    """Sends from each bin the entries that could soon be its largest, as signs of one size, and remembers the rest.
+    """AdaComp (Chen et al., 2018): adaptive residual sparsification in bins.
 
-    Small tensors, and by default those of layers that the paper has no bins for, are sent as they are.
+    Each step, a rank adds its residual to its gradient. In each bin it selects the entries that, with the gradient
+    weighted by `factor`, reach the bin's maximum, and sends their positions, their signs and one scale. The rest is the
+    next residual. Small tensors, and by default layers that the paper has no bin size for, are sent dense.
     """
 
-    bin_size: int | None = None  # entries; larger: less is sent. None: 50 for convolutions, 500 for dense and recurrent
-    factor: float = 2.0  # on the gradient, when guessing what could soon be large; lower: less is sent. 1: plain maxima
-    form: str = "compact"  # on the wire; "paper": whole bytes, as the paper counts them
-    coding: Codec | None = None  # what that is squeezed with, such as Entropy()
+    bin_size: int | None = None  # entries; larger: fewer bytes. None: 50 for convolutions, 500 for dense and recurrent
+    factor: float = 2.0  # on the gradient in the selection; lower: fewer bytes. 1: maxima only
+    form: str = "compact"  # on the wire; "paper": byte-aligned, as the paper counts it
+    coding: Codec | None = None  # entropy coding of the payload, such as Entropy()
 
     def __post_init__(self) -> None:
         if self.bin_size is not None and not (isinstance(self.bin_size, int) and self.bin_size > 0):
@@ -54,8 +56,8 @@ class AdaComp(Reducer):
 
     @property
     def codec(self) -> Codec:
-        marks = SparseSign() if self.form == "compact" else BinnedSign(self.bin_size or BINS["dense"])
-        return marks if self.coding is None else Chain(marks, self.coding)
+        signs = SparseSign() if self.form == "compact" else BinnedSign(self.bin_size or BINS["dense"])
+        return signs if self.coding is None else Chain(signs, self.coding)
 
     def specialize(self, parameter: Parameter) -> Reducer:
         bin_size = self.bin_size or BINS.get(parameter.kind)
@@ -69,10 +71,10 @@ class AdaComp(Reducer):
 
     def reduce(self, x: Tensor, state: AdaCompState) -> Conversation:
         total = state.spare.like(state.residual)
-        said = add_and_select(x, state.residual, total, self.bin_size or BINS["dense"], self.factor)
-        reply = yield Message(said, self.codec, state.seed, lazy=True)
-        left = left_after(total, reply.sent).dense()
-        return reply, AdaCompState(left, state.seed + STRIDE, Spare(state.residual))
+        selected = add_and_select(x, state.residual, total, self.bin_size or BINS["dense"], self.factor)
+        reply = yield Message(selected, self.codec, state.seed, lazy=True)
+        residual = left_after(total, reply.sent).dense()
+        return reply, AdaCompState(residual, state.seed + STRIDE, Spare(state.residual))
 
     def residual(self, state: AdaCompState) -> Tensor:
         return state.residual

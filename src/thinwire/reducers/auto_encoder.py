@@ -1,7 +1,7 @@
-"""A small convolutional auto-encoder over one long vector, as plain tensors: no module, no optimizer, no generator.
+"""The 1-d convolutional auto-encoder of LGC, as plain tensors: no nn.Module, no torch.optim, no global generator.
 
-Its weights are one flat tensor, and so are its optimizer's moments, so that a state holds them like anything else. All
-ranks that train it on the same numbers get the same bits, as long as they compute alike.
+Its weights are one flat tensor, and so are its optimizer's moments, so that they fit in a reducer's state. All ranks
+that train it on the same values get the same bits, as long as their arithmetic is the same.
 """
 
 from itertools import pairwise
@@ -11,17 +11,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-PLACE = 16  # entries that share a place in the code
+STRIDE = 16  # entries per position of the code
 DOWN = (1, 64, 128, 256, 64)  # channels of the encoder, each layer halving the length
 UP = (32, 64, 128, 32)  # of a decoder, each doubling it
-SLOPE = 0.01  # of what is below zero
+SLOPE = 0.01  # of the leaky ReLU below zero
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 
 OPTIMIZERS = ("adam", "sgd")
 
 
 class Trained(NamedTuple):
-    """Weights, and what their optimizer remembers."""
+    """Weights and the state of their optimizer."""
 
     weights: Tensor
     mean: Tensor
@@ -32,7 +32,7 @@ class Trained(NamedTuple):
 class Layer(NamedTuple):
     weight: tuple[int, ...]
     bias: int
-    inputs: int  # that a number of its output is made of, as torch counts them for its first weights
+    inputs: int  # fan-in of an output, as torch counts it for weight initialization
 
     @property
     def size(self) -> int:
@@ -40,11 +40,11 @@ class Layer(NamedTuple):
 
 
 class AutoEncoder(NamedTuple):
-    """What it looks like: one encoder, and a decoder for each who is to be told apart."""
+    """The architecture: one encoder and one or more decoders."""
 
-    channels: int = 4  # of the code, which has a place for every 16 entries
+    channels: int = 4  # of the code, which has one position for every 16 entries
     decoders: int = 1
-    beside: bool = False  # whether a decoder's last layer sees, beside what it decodes, what is known of the entries
+    beside: bool = False  # whether a decoder's last layer has the known entries as an additional input channel
 
     @property
     def encoder(self) -> tuple[Layer, ...]:
@@ -59,24 +59,24 @@ class AutoEncoder(NamedTuple):
 
     @property
     def sizes(self) -> list[int]:
-        """Of the encoder's weights, and of each decoder's: they follow one another."""
+        """Number of weights of the encoder and of each decoder, in the order of the flat tensor."""
         return [sum(layer.size for layer in part) for part in (self.encoder, *[self.decoder] * self.decoders)]
 
     def code_shape(self, length: int) -> tuple[int, int]:
-        return self.channels, -(-length // PLACE)
+        return self.channels, -(-length // STRIDE)
 
     def begun(self, seed: int) -> Trained:
-        """As torch's own layers begin: uniform, by the number of inputs; the same on every rank."""
-        draw = torch.Generator().manual_seed(seed)
+        """Initial weights: torch's uniform initialization by fan-in, the same on every rank."""
+        generator = torch.Generator().manual_seed(seed)
         layers = [*self.encoder, *self.decoder * self.decoders]
-        drawn = [torch.rand(layer.size, generator=draw, dtype=torch.float32, device="cpu") for layer in layers]
-        flat = torch.cat([(2 * x - 1) * layer.inputs**-0.5 for x, layer in zip(drawn, layers, strict=True)])
+        sampled = [torch.rand(layer.size, generator=generator, dtype=torch.float32, device="cpu") for layer in layers]
+        flat = torch.cat([(2 * x - 1) * layer.inputs**-0.5 for x, layer in zip(sampled, layers, strict=True)])
         return Trained(flat, torch.zeros_like(flat), torch.zeros_like(flat), 0)
 
     def encode(self, weights: Tensor, rows: Tensor) -> Tensor:
-        """The codes of rows [rows, length]: [rows, channels, places]."""
+        """The codes of rows [rows, length]: [rows, channels, positions]."""
         *halving, (weight, bias) = _cut(weights[: self.sizes[0]], self.encoder)
-        x = F.pad(rows, (0, -rows.shape[-1] % PLACE)).unsqueeze(1)
+        x = F.pad(rows, (0, -rows.shape[-1] % STRIDE)).unsqueeze(1)
         for kernel, offset in halving:
             x = F.leaky_relu(F.conv1d(x, kernel, offset, stride=2, padding=1), SLOPE)
         return F.conv1d(x, weight, bias)
@@ -84,7 +84,7 @@ class AutoEncoder(NamedTuple):
     def decode(
         self, weights: Tensor, code: Tensor, length: int, which: int = 0, beside: Tensor | None = None
     ) -> Tensor:
-        """The row of so many entries that a code [channels, places] stands for, as one of the decoders has it."""
+        """Decode a code [channels, positions] to a row of `length` entries, with one of the decoders."""
         own = torch.split(weights, self.sizes)[1 + which]
         *doubling, (weight, bias) = _cut(own, self.decoder)
         x = code.unsqueeze(0)
@@ -106,7 +106,7 @@ def _cut(weights: Tensor, layers: tuple[Layer, ...]) -> list[tuple[Tensor, Tenso
 
 
 def stepped(trained: Trained, gradient: Tensor, optimizer: str, rate: float) -> Trained:
-    """What comes of a step, of Adam or of plain gradient descent."""
+    """The weights and moments after one step of Adam or SGD."""
     steps = trained.steps + 1
     if optimizer == "sgd":
         return trained._replace(weights=trained.weights - rate * gradient, steps=steps)

@@ -11,7 +11,7 @@ STRIDE = 1_000_003  # between the seeds of one tensor's messages; tensors start 
 
 @dataclass(frozen=True, repr=False)
 class Average(Reducer):
-    """Says the tensor once, through a codec."""
+    """The mean over ranks: each rank sends its tensor once, through a codec. Without one it is a dense all-reduce."""
 
     codec: Codec = Identity()
 
@@ -30,13 +30,13 @@ class Average(Reducer):
         return (yield from self.converse(x, state))
 
     def converse(self, x: Tensor | Lazy, state: int) -> Conversation:
-        """As reduce, of a tensor that may not be written out."""
+        """Same as `reduce`, for a tensor that may be lazy (not materialized)."""
         reply = yield Message(x, self.codec, seed=state, lazy=True)
         return reply, state + STRIDE
 
 
 def as_reducer(what: Codec | Reducer) -> Reducer:
-    """A codec alone stands for saying the tensor through it."""
+    """A codec alone stands for `Average(codec)`."""
     if isinstance(what, Codec):
         return Average(what)
     if isinstance(what, Reducer):

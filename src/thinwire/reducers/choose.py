@@ -13,7 +13,7 @@ KINDS = ("conv", "dense", "recurrent", "embedding", "attention", "norm", "other"
 
 @dataclass(frozen=True, repr=False)
 class When(Described):
-    """A reducer, and which parameters it is for: those that meet every condition given."""
+    """One case of `Choose`: a reducer for the parameters that satisfy every given condition."""
 
     then: Codec | Reducer
     kinds: tuple[str, ...] = ()  # of the layer that owns the parameter; none given: all
@@ -47,7 +47,7 @@ class When(Described):
 
 @dataclass(frozen=True, repr=False, init=False)
 class Choose(Reducer):
-    """Gives each parameter the reducer of the first `When` that matches it, or else `otherwise`."""
+    """Per-parameter choice of a reducer: the one of the first matching `When`, or else `otherwise`."""
 
     cases: tuple[When, ...]
     otherwise: Codec | Reducer = Average()
@@ -63,10 +63,10 @@ class Choose(Reducer):
         object.__setattr__(self, "otherwise", otherwise)
 
     def __repr__(self) -> str:
-        said = list(map(repr, self.cases))
+        arguments = list(map(repr, self.cases))
         if self.otherwise != Average():
-            said.append(f"otherwise={self.otherwise!r}")
-        return f"Choose({', '.join(said)})"
+            arguments.append(f"otherwise={self.otherwise!r}")
+        return f"Choose({', '.join(arguments)})"
 
     def specialize(self, parameter: Parameter) -> Reducer:
         chosen = next((case.then for case in self.cases if case.matches(parameter)), self.otherwise)
@@ -77,7 +77,7 @@ class Choose(Reducer):
         return [f"{case!r} matches no parameter of this model" for case in idle]
 
     def init(self, like: Tensor, seed: int) -> State:
-        raise TypeError("Choose has no state of its own: ask suited() for the reducer of a parameter first")
+        raise TypeError("Choose has no state: call specialize(parameter) for the reducer of a parameter first")
 
     def reduce(self, x: Tensor, state: State) -> Conversation:
-        raise TypeError("Choose does not speak itself: ask suited() for the reducer of a parameter first")
+        raise TypeError("Choose cannot reduce: call specialize(parameter) for the reducer of a parameter first")

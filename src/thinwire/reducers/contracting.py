@@ -1,4 +1,4 @@
-"""Reducers inside one that remembers what was not said."""
+"""Check and adapt the codecs inside a reducer with error feedback: each must be a contraction."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,11 +16,11 @@ from .warm_up import WarmUp
 
 
 def goes_by_rate(method: Described) -> bool:
-    """Whether it has to know the learning rate."""
+    """Whether the method needs the learning rate (a part of it has by_rate=True)."""
     return any(getattr(part, "by_rate", False) for part in parts_of(method))
 
 
-# Where their codecs are, and the reducers that they speak through.
+# The fields of each reducer that have its codecs and inner reducers.
 INSIDE: dict[type[Any], tuple[str, ...]] = {
     Average: ("codec",),
     WarmUp: ("first", "then"),
@@ -33,13 +33,15 @@ INSIDE: dict[type[Any], tuple[str, ...]] = {
 
 
 def contracting(who: str, what: Codec | Reducer, force: bool = False) -> Reducer:
-    """The same with codecs that grow divided by what they grow by; ValueError for one that has no bound.
+    """The reducer with each expanding codec wrapped in `Shrink`; ValueError for a codec without an error bound.
 
-    Those of `Choose` are looked at when it has chosen.
+    The codecs of a `Choose` are checked after it has chosen one for a parameter.
     """
     inner = as_reducer(what)
     if goes_by_rate(inner):
-        raise ValueError(f"{inner!r} goes by the learning rate: that is for the outermost feedback, not within {who}")
+        raise ValueError(
+            f"{inner!r} uses the learning rate: only the outermost error feedback may, not one inside {who}"
+        )
     return _contracting(who, inner, force)
 
 

@@ -21,7 +21,12 @@ from .error_feedback import ErrorFeedback
 from .server import loses_nothing
 from .shrinking import shrunk
 
-RAMP = (0.25, 0.0625, 0.015625, 0.004)  # the paper's, of all entries; those that are not above the ratio are left out
+RAMP = (
+    0.25,
+    0.0625,
+    0.015625,
+    0.004,
+)  # the paper's ratios, of all entries; those not above the final ratio are skipped
 
 
 class DGCState(NamedTuple):
@@ -29,27 +34,29 @@ class DGCState(NamedTuple):
     seed: int
     velocity: Tensor
     unsent: Tensor  # velocities, summed
-    inner: Any  # of what says them
-    applied: Tensor | None  # the mean of what all sent in the last step; the same on all ranks
+    inner: Any  # state of the inner reducer that sends them
+    applied: Tensor | None  # the mean of the ranks' payloads in the last step; the same on all ranks
     spare_velocity: Spare
     spare_unsent: Spare
 
 
 @dataclass(frozen=True, repr=False)
 class DGC(Reducer):
-    """Deep Gradient Compression: sums up velocities instead of gradients, and sends the largest entries of the sum.
+    """Deep Gradient Compression (Lin et al., 2018): top-k sparsification with momentum correction and error feedback.
 
-    Vectors, such as biases and norms, are sent as they are.
+    Each step, a rank updates its velocity (momentum of its gradients), adds it to the residual and sends the largest
+    entries of the sum. The velocity and the residual are zeroed where entries were sent. Vectors (biases, norms) are
+    sent dense.
     """
 
-    ratio: float = 0.001  # of all entries; lower: less is sent
-    momentum: float = 0.9  # of the gradients, before they are summed up; higher: more of the steps before
-    outside: float | None = None  # the optimizer's own, taken back from what it gets; None: as momentum. 0: it has none
-    clip: float | None = None  # of the mean gradient, as a norm; a rank's own may be root(ranks) times that
-    ramp_steps: int = 0  # over which the ratio falls to its final one; higher: more is sent at the start
-    values: Codec = Cast("float16")  # what the largest entries are said through
-    ranks: int | None = None  # that the clip is for; None: as many as there are
-    by: Codec | Reducer | None = None  # what says the sums, in place of ratio, ramp_steps and values
+    ratio: float = 0.001  # of all entries that are sent; lower: fewer bytes
+    momentum: float = 0.9  # of the velocity; higher: earlier gradients weigh more
+    outside: float | None = None  # the optimizer's momentum, which is canceled; None: same as momentum; 0: none
+    clip: float | None = None  # norm that the mean gradient is clipped to; a rank's gradient: clip * sqrt(ranks)
+    ramp_steps: int = 0  # over which the ratio falls to its final value; higher: more bytes at the start
+    values: Codec = Cast("float16")  # codec of the selected values
+    ranks: int | None = None  # number of ranks for the clip; None: the world size
+    by: Codec | Reducer | None = None  # sends the sums; replaces ratio, ramp_steps and values
 
     def __post_init__(self) -> None:
         check_ratio("DGC", self.ratio)
@@ -64,23 +71,25 @@ class DGC(Reducer):
         if self.ramp_steps and not self._stages:
             raise ValueError(f"a ramp begins at a ratio of {RAMP[0]}, so it cannot end at {self.ratio!r}")
         if not isinstance(self.values, Codec):
-            raise ValueError(f"DGC says its values through a codec, not {self.values!r}")
+            raise ValueError(f"DGC(values=...) takes a codec, not {self.values!r}")
         if self.ranks is not None and not (isinstance(self.ranks, int) and self.ranks > 0):
-            raise ValueError(f"DGC clips for 1 rank or more, not {self.ranks!r}")
+            raise ValueError(f"DGC(ranks=...) takes 1 rank or more, not {self.ranks!r}")
         if self.ranks is not None and self.clip is None:
-            raise ValueError(f"{self.ranks!r} ranks make no difference to DGC without a clip")
+            raise ValueError(f"DGC(ranks={self.ranks!r}) has no effect without a clip")
         for part in () if self.by is None else parts_of(as_reducer(self.by)):
             if isinstance(part, Difference | EF21 | ErrorFeedback | DGC):
-                raise ValueError(f"{part!r} remembers what DGC around it does, so its sums cannot be said by it")
+                raise ValueError(
+                    f"{part!r} keeps a residual, as DGC around it does: DGC(by=...) takes a reducer without one"
+                )
         contracting("DGC", self.codec(self.ramp_steps) if self.by is None else self.by)
         fixed = [f for f in fields(self) if f.name in ("ratio", "ramp_steps", "values")]
         for f in fixed if self.by is not None else ():
             if getattr(self, f.name) != f.default:
-                raise ValueError(f"{f.name}={getattr(self, f.name)!r} makes no difference to what {self.by!r} says")
+                raise ValueError(f"{f.name}={getattr(self, f.name)!r} has no effect with by={self.by!r}")
 
     @property
     def needs_shape(self) -> bool:
-        return True  # each layer has entries of a size of its own
+        return True  # magnitudes differ between layers, so each layer has its own top-k
 
     def specialize(self, parameter: Parameter) -> Reducer:
         by = None if self.by is None else as_reducer(self.by).specialize(parameter)
@@ -91,7 +100,7 @@ class DGC(Reducer):
         return replace(self, by=by, ranks=None if self.clip is None else self.ranks or len(parameter.ranks))
 
     def codec(self, step: int) -> Codec:
-        """What is said through in a step: the ramp has stages of equal length."""
+        """The codec of a step; the stages of the ramp have equal lengths."""
         ratio = self.ratio
         if step < self.ramp_steps:
             ratio = self._stages[step * len(self._stages) // self.ramp_steps]
@@ -124,22 +133,22 @@ class DGC(Reducer):
         reply: Reply[Tensor | Lazy]
         if self.by is None:
             codec, inner = self.codec(state.step), None
-            said = codec.pick(velocity, DeferredDifference(state.unsent), 1.0, unsent)
-            reply = yield Message(said, codec, state.seed, lazy=True)
+            picked = codec.pick(velocity, DeferredDifference(state.unsent), 1.0, unsent)
+            reply = yield Message(picked, codec, state.seed, lazy=True)
         else:
             torch.add(velocity, state.unsent, out=unsent)
             reply, inner = yield from contracting("DGC", self.by).reduce(unsent, state.inner)
         zero_where(velocity, reply.sent)
-        left = left_after(unsent, reply.sent).dense()
+        residual = left_after(unsent, reply.sent).dense()
         reduced, applied = reply.reduced, state.applied
-        if applied is not None:  # the optimizer multiplies by its momentum and adds, which gives what is applied
+        if applied is not None:  # cancels the optimizer's momentum: its update becomes `applied`
             reduced, applied = torch.mul(applied, -self.taken_back), materialize(reduced)
             reduced.add_(applied)
         return Reply(reduced, reply.sent), DGCState(
             min(state.step + 1, self.ramp_steps),
             state.seed + STRIDE,
             velocity,
-            left,
+            residual,
             inner,
             applied,
             Spare(state.velocity),
@@ -148,7 +157,7 @@ class DGC(Reducer):
 
     @property
     def taken_back(self) -> float:
-        """The momentum that the optimizer has to have."""
+        """The momentum that the optimizer must have: DGC cancels it."""
         return self.momentum if self.outside is None else self.outside
 
     @property
@@ -167,7 +176,7 @@ class DGC(Reducer):
 
     def _clipped(self, x: Tensor) -> Tensor:
         assert self.clip is not None
-        norm = torch.linalg.vector_norm(x, dtype=torch.float64)  # in 32 bits, a long sum is off by percents
-        # A rank's part of the mean may be as long as the whole over the root of the ranks, and it is one in so many.
-        kept: Tensor = self.clip * sqrt(self.ranks or 1) / norm
-        return x.to(working(x.dtype)) * kept.clamp(max=1)
+        norm = torch.linalg.vector_norm(x, dtype=torch.float64)  # a long sum in 32 bits has an error of percents
+        # With independent gradients, the mean of n ranks has a norm sqrt(n) times smaller than each of them.
+        factor: Tensor = self.clip * sqrt(self.ranks or 1) / norm
+        return x.to(working(x.dtype)) * factor.clamp(max=1)

@@ -17,30 +17,31 @@ from .server import loses_nothing
 
 
 class DifferenceState(NamedTuple):
-    mine: Tensor  # what the peers know of this rank's tensor
-    theirs: Tensor  # the weighted sum of what is known of all
+    mine: Tensor  # the peers' estimate of this rank's tensor
+    theirs: Tensor  # the weighted sum of the estimates of all ranks
     inner: Any
-    spare: tuple[Spare, Spare, Spare]  # for the next of each, and for what is said
+    spare: tuple[Spare, Spare, Spare]  # buffers for the next two estimates and for the difference
 
 
 @dataclass(frozen=True, repr=False)
 class Difference(Reducer):
-    """Says what is new since the last message. Under a mean this is EF21, with neighbors CHOCO.
+    """Compressed differences: under a mean this is EF21, with gossip it is CHOCO-SGD (Koloskova et al., 2019).
 
-    What is agreed on is the weighted sum of what is known of everyone, which comes close as tensors settle.
+    Each step, a rank sends the compressed difference between its tensor and the peers' estimate of it. The result is
+    the weighted sum of all estimates, which converges to that of the tensors as these settle.
     """
 
     inner: Codec | Reducer
-    force: bool = False  # take a codec that may lose more than it was given, all the same
+    force: bool = False  # accept a codec that is not known to be a contraction
 
     def __post_init__(self) -> None:
         contracting("Difference", self.inner, self.force)
 
     @cached_property
     def said(self) -> Reducer:
-        """What is new is said by this: what is unbiased, as a contraction."""
+        """The reducer that sends the difference; an unbiased codec is scaled to a contraction."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it was said before
+            warnings.simplefilter("ignore")  # __post_init__ has warned already
             return contracting("Difference", self.inner, self.force)
 
     @property
@@ -49,15 +50,15 @@ class Difference(Reducer):
 
     def specialize(self, parameter: Parameter) -> Reducer:
         inner = as_reducer(self.inner).specialize(parameter)
-        # What is said without loss needs no memory.
+        # A lossless reducer needs no estimates.
         return inner if loses_nothing(inner) else replace(self, inner=inner)
 
     def init(self, like: Tensor, seed: int) -> DifferenceState:
-        """Nothing is known of anyone."""
+        """All estimates are zero."""
         return self.knowing(torch.zeros(like.shape, dtype=working(like.dtype), device=like.device), seed)
 
     def knowing(self, x: Tensor, seed: int) -> DifferenceState:
-        """All ranks have this tensor, and know it; their weights are 1 together."""
+        """All ranks have this tensor, and the estimates are equal to it; the weights sum to 1."""
         mine, theirs = (x.to(working(x.dtype), copy=True, memory_format=torch.contiguous_format) for _ in range(2))
         return DifferenceState(mine, theirs, self.said.init(mine, seed), (Spare(), Spare(), Spare()))
 
@@ -70,8 +71,8 @@ class Difference(Reducer):
 
     def reduce(self, x: Tensor, state: DifferenceState) -> Conversation:
         inner, (mine, theirs, new) = self.said, state.spare
-        said = torch.sub(x, state.mine, out=new.like(state.mine))
-        reply, next_inner = yield from inner.reduce(said, state.inner)
+        difference = torch.sub(x, state.mine, out=new.like(state.mine))
+        reply, next_inner = yield from inner.reduce(difference, state.inner)
         known = _sum(state.mine, reply.sent, mine), _sum(state.theirs, reply.reduced, theirs)
         spare = Spare(state.mine), Spare(state.theirs), new
         return Reply(known[1], known[0]), DifferenceState(*known, next_inner, spare)

@@ -16,21 +16,23 @@ from .server import loses_nothing
 
 
 class EF21State(NamedTuple):
-    smooth: Tensor | None  # the gradients so far, the later the heavier; None if there is no momentum
+    smooth: Tensor | None  # running mean of the gradients; None without momentum
     known: DifferenceState
     spare: Spare
 
 
 @dataclass(frozen=True, repr=False)
 class EF21(Reducer):
-    """Says by how much a gradient differs from what is known of it, so that nothing is left to say once it settles.
+    """EF21 (Richtarik et al., 2021): error feedback that compresses the change of the gradient.
 
-    With momentum, the differences are those of a running mean, for gradients that come from batches.
+    Each step, a rank sends the compressed difference between its gradient and the peers' estimate of it, which then
+    moves by that difference. With momentum it is EF21-SGDM (Fatkhullin et al., 2023): the running mean of stochastic
+    gradients takes the place of the gradient.
     """
 
     inner: Codec | Reducer
-    momentum: float = 0.0  # of the running mean; higher: steadier, and later; 0: gradients as they are
-    force: bool = False  # take a codec that may lose more than it was given, all the same
+    momentum: float = 0.0  # of the running mean; higher: less noise, more delay; 0: no running mean
+    force: bool = False  # accept a codec that is not known to be a contraction
 
     def __post_init__(self) -> None:
         contracting("EF21", self.inner, self.force)
@@ -47,7 +49,7 @@ class EF21(Reducer):
 
     def specialize(self, parameter: Parameter) -> Reducer:
         inner = as_reducer(self.inner).specialize(parameter)
-        # What is said without loss needs no memory.
+        # A lossless reducer needs no estimates.
         return inner if loses_nothing(inner) and not self.momentum else replace(self, inner=inner)
 
     def init(self, like: Tensor, seed: int) -> EF21State:

@@ -22,31 +22,35 @@ class ErrorFeedbackState(NamedTuple):
     residual: DeferredDifference
     inner: Any
     spare: Spare
-    rate: float = 0.0  # of learning, that the residual is to be multiplied with; 0 if it was not told
-    idle: bool = False  # the rate is 0 now: nothing that is said would be applied
+    rate: float = 0.0  # learning rate that the residual is in units of; 0 if not known
+    idle: bool = False  # the rate is 0 now: nothing that is sent would be applied
 
 
 @dataclass(frozen=True, repr=False)
 class ErrorFeedback(Reducer):
-    """Adds to each message what the earlier ones left unsaid."""
+    """Error feedback (EF-SGD): compresses the gradient plus the residual, the compression error of earlier steps.
+
+    Each step, a rank adds its residual to its gradient, sends the sum through `inner`, and keeps the difference between
+    the sum and the decoded payload as the next residual.
+    """
 
     inner: Codec | Reducer
-    decay: float = 1.0  # of what is left unsaid, per step; lower: forgets sooner
-    by_rate: bool = False  # what is unsaid is in units of parameters: it is not multiplied with a later learning rate
-    force: bool = False  # take a codec that may lose more than it was given, all the same
+    decay: float = 1.0  # factor on the residual per step; lower: old errors are forgotten sooner
+    by_rate: bool = False  # keep the residual in units of parameters, so that a later learning rate does not rescale it
+    force: bool = False  # accept a codec that is not known to be a contraction
 
     def __post_init__(self) -> None:
         inner = contracting("ErrorFeedback", self.inner, self.force)
         if self.by_rate and any(isinstance(part, Server | Sharded) for part in parts_of(inner)):
-            raise ValueError(f"{self.inner!r} remembers at a server, too, which does not go by the learning rate")
+            raise ValueError(f"{self.inner!r} has a residual at a server, too, where by_rate=True is not supported")
         if not 0 < self.decay <= 1:
             raise ValueError(f"ErrorFeedback takes a decay above 0 and up to 1, not {self.decay!r}")
 
     @cached_property
     def said(self) -> Reducer:
-        """What the sum is said by: what is unbiased, as a contraction."""
+        """The reducer that sends the sum; an unbiased codec is scaled to a contraction."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it was said before
+            warnings.simplefilter("ignore")  # __post_init__ has warned already
             return contracting("ErrorFeedback", self.inner, self.force)
 
     @property
@@ -55,7 +59,7 @@ class ErrorFeedback(Reducer):
 
     def specialize(self, parameter: Parameter) -> Reducer:
         inner = as_reducer(self.inner).specialize(parameter)
-        # What is sent without loss leaves nothing unsaid to remember.
+        # A lossless reducer leaves no residual.
         return inner if loses_nothing(inner) else replace(self, inner=inner)
 
     def init(self, like: Tensor, seed: int) -> ErrorFeedbackState:
@@ -68,16 +72,16 @@ class ErrorFeedback(Reducer):
             reply, next_inner = yield from inner.reduce(torch.zeros_like(before), state.inner)
             return reply, state._replace(inner=next_inner, idle=False)
         total = state.spare.like(before)
-        if isinstance(inner, Average):  # one pass for adding and for picking what to say
-            said = inner.codec.pick(x, state.residual, self.decay, total)
-            reply, next_inner = yield from inner.converse(said, state.inner)
+        if isinstance(inner, Average):  # adds the residual and selects the entries in one pass
+            picked = inner.codec.pick(x, state.residual, self.decay, total)
+            reply, next_inner = yield from inner.converse(picked, state.inner)
         else:
             state.residual.added_to(x, self.decay, total)
             reply, next_inner = yield from inner.reduce(total, state.inner)
         return reply, ErrorFeedbackState(left_after(total, reply.sent), next_inner, Spare(before), state.rate)
 
     def at_rate(self, state: ErrorFeedbackState, rate: float) -> ErrorFeedbackState:
-        """With the residual in units of the new rate; at a rate of 0 nothing is applied, so all waits."""
+        """Rescale the residual to the new learning rate; at a rate of 0 the residual waits, as no update is applied."""
         if not self.by_rate:
             return state
         if rate == 0:

@@ -23,19 +23,20 @@ class FittedFloatState(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class FittedFloat(Reducer):
-    """Rounds to small floats, on a scale that all ranks agree on every so many steps and that suits the law of entries.
+    """Low-precision floats (8 or 4 bits) with a scale fitted to the distribution of the gradient's entries.
 
-    Each rank fits a generalized normal law to its own; the mean, by ratio, of the scales that lose least is taken.
+    Each step, a rank sends its scaled entries, rounded to `form`. Every `refit` steps, each rank fits a generalized
+    normal distribution to its entries, and the geometric mean of the ranks' best scales becomes the common scale.
     """
 
-    form: str = "fp4-121"  # as of MiniFloat
-    refit: int = 100  # steps between fits, at most: at the start they are 1, 1, 2, 4, 8, ... apart
-    coding: Codec | None = Entropy(GenNorm(grid="fp4-121"))  # what codes are squeezed with; None: they are not
+    form: str = "fp4-121"  # see MiniFloat
+    refit: int = 100  # steps between fits, at most; at the start 1, 1, 2, 4, 8, ...
+    coding: Codec | None = Entropy(GenNorm(grid="fp4-121"))  # entropy coding of the codes; None: none
 
     def __post_init__(self) -> None:
         MiniFloat(self.form)
         if not (isinstance(self.refit, int) and self.refit > 0):
-            raise ValueError(f"FittedFloat fits anew after 1 step or more, not {self.refit!r}")
+            raise ValueError(f"FittedFloat takes a refit of 1 step or more, not {self.refit!r}")
         if self.coding is not None and not (isinstance(self.coding, Codec) and self.coding.takes_codes):
             raise ValueError(
                 f"FittedFloat's coding is a codec that takes codes, such as Entropy(), not {self.coding!r}"
@@ -58,26 +59,26 @@ class FittedFloat(Reducer):
         x = x.to(working(x.dtype))
         if step % self.refit == 0 or (step < self.refit and step & (step - 1) == 0):
             reply = yield Message(_vote(x, self.form), Identity(), seed)
-            # A rank that had nothing to fit has no vote; NaN is heard by all.
+            # A rank with no nonzero entries has no vote; all ranks see a NaN.
             scale, step = _elected(reply.reduced, scale, step)
         reply = yield Message(x * scale, self.codec, seed)
-        said = Reply(reply.reduced / scale, reply.sent / scale)
-        return said, FittedFloatState(step + 1, scale, seed + STRIDE)
+        unscaled = Reply(reply.reduced / scale, reply.sent / scale)
+        return unscaled, FittedFloatState(step + 1, scale, seed + STRIDE)
 
 
 def _vote(x: Tensor, form: str) -> Tensor:
-    """The logarithm to base 2 of the scale that is best here, and whether there is one."""
+    """The base-2 logarithm of this rank's best scale, and whether it has one."""
     best = matched(x.flatten(), form) if x.numel() and (x != 0).any() else 0.0
-    best = min(best, torch.finfo(x.dtype).max / 2)  # so that what is elected is a number, too
+    best = min(best, torch.finfo(x.dtype).max / 2)  # so that the elected scale is finite
     return torch.tensor([log2(best) if best > 0 else best, float(best != 0)], dtype=torch.float64, device=x.device)
 
 
 def _elected(votes: Tensor, scale: float, step: int) -> tuple[float, int]:
     total, voters = votes.tolist()
     if not isfinite(total):
-        return scale, step  # and so is what is said next
+        return scale, step  # the next message is not finite either, so all ranks see it
     if not voters:
-        return scale, -1  # nobody had anything: again in the next step
-    # A quarter of a doubling is as good, and every machine computes the same one.
+        return scale, -1  # all entries are zero on all ranks: fit again in the next step
+    # A multiple of 2^(1/4) is accurate enough, and every machine computes the same one.
     quarters = round(total / voters * len(QUARTERS))
     return ldexp(QUARTERS[quarters % len(QUARTERS)], quarters // len(QUARTERS)), step

@@ -1,4 +1,4 @@
-"""The same method said otherwise: sharded, gathered, by way of a server, or past its warm-up."""
+"""Other forms of a method: sharded, gathered, through a parameter server, or after its warm-up."""
 
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -24,11 +24,11 @@ from .warm_up import WarmUp
 
 Kind = TypeVar("Kind", bound=Described)
 NEVER = 10**9  # steps
-INSIDE = WarmUp | Difference | EF21 | ErrorFeedback | When  # what has another method inside
+INSIDE = WarmUp | Difference | EF21 | ErrorFeedback | When  # methods with another method inside
 
 
 def sharded(method: Kind) -> Kind:
-    """The form in which every rank serves one shard: what a node carries stays flat as ranks are added."""
+    """The form in which every rank is the server of one shard: bytes per rank do not grow with the world size."""
 
     def rule(what: Any) -> Any:
         codec = what.codec if isinstance(what, Average) else what
@@ -39,13 +39,13 @@ def sharded(method: Kind) -> Kind:
 
 
 def gathered(method: Kind) -> Kind:
-    """The form in which every rank hears every other's whole message: one round, for few ranks."""
+    """The form with an all-gather: every rank receives the full message of every other. One round, for few ranks."""
     rewritten: Kind = _rewritten(method, lambda what: Average(what.up) if isinstance(what, Sharded) else what)
     return rewritten
 
 
 def served(method: Kind, rank: int | None = None, dedicated: bool | None = None) -> Kind:
-    """The form in which all speak to one rank only, and it to them. What has a server keeps what is not given."""
+    """The form with a parameter server. A method that has a server keeps the settings that are not given."""
     given: dict[str, Any] = {
         name: what for name, what in (("rank", rank), ("dedicated", dedicated)) if what is not None
     }
@@ -58,7 +58,7 @@ def served(method: Kind, rank: int | None = None, dedicated: bool | None = None)
                 return Server(what, what, **given)
             case Sharded():
                 return Server(what.up, what.down, **given)
-            case LeaderTopK(values=LGC() as code):  # which has a form of its own for this
+            case LeaderTopK(values=LGC() as code):  # LGC has its own form with a server
                 return Server(replace(what, values=_with_server(code)), Nonzero(), **given)
             case LeaderTopK(values=Codec() as codec):
                 return Server(what, codec, **given)
@@ -77,13 +77,13 @@ def served(method: Kind, rank: int | None = None, dedicated: bool | None = None)
 
 
 def _with_server(code: LGC) -> LGCServer:
-    """The form of the same settings, but for what it keeps: a rank does not see what is made of its own values."""
+    """The same settings but for `feedback`: a rank does not see what the server decodes for its own values."""
     shared = {f.name: getattr(code, f.name) for f in fields(Learned) if f.name != "feedback"}
     return LGCServer(**shared, feedback="none" if code.feedback == "own" else code.feedback)
 
 
 def settled(method: Kind) -> Kind:
-    """What a method becomes after its warm-up steps."""
+    """The method as it is after its warm-up steps."""
 
     def rule(what: Any) -> Any:
         while isinstance(what, WarmUp):

@@ -14,51 +14,54 @@ from ..kernels.sparse_tensor import SparseTensor
 from .average import STRIDE, Average, as_reducer
 from .learned import Learned
 
-MOST = 1e4  # scales that a value may be large
+MOST = 1e4  # limit of a value, in units of its layer's scale
 
 
 class LeaderTopKState(NamedTuple):
     step: int
     seed: int
-    where: Tensor  # the places that are held, the same on all ranks
+    where: Tensor  # the current positions, the same on all ranks
     inner: Any
 
 
 @dataclass(frozen=True, repr=False)
 class LeaderTopK(Reducer):
-    """All say what they have at the places of a leader's largest entries; every step, another rank leads.
+    """ScaleCom's CLT-k (Chen et al., 2020), cyclic local top-k: one rank's top-k positions serve for all ranks.
 
-    Values are divided by a scale of their layer, the leader's, and said in one conversation for all layers. It keeps
-    nothing of what is not said: that is for `ErrorFeedback` or `DGC` around it.
+    Each step, the leader sends the positions of its largest entries; every rank sends its values there, so that they
+    can be all-reduced. The leader changes every `hold` steps. Values are divided by the leader's scale of their layer
+    and sent in one conversation for all layers. It keeps no residual: put `ErrorFeedback` or `DGC` around it.
     """
 
-    ratio: float = 0.001  # of a layer's entries; lower: less is sent
-    values: Codec | Learned = Identity()  # what all say them through
-    least: int = 10  # entries of a layer
-    order: str | None = None  # of a layer's values: "index", the leader's "value" or "magnitude"; None: as they need it
-    hold: int = 1  # steps for which places stay; higher: they cost less, and are less those that matter
-    ends: bool = False  # whether the model's first and last matrix are led, too; else dense, and top-k on its own
+    ratio: float = 0.001  # of a layer's entries; lower: fewer bytes
+    values: Codec | Learned = Identity()  # compression of the values
+    least: int = 10  # positions per layer, at least
+    order: str | None = (
+        None  # of a layer's values: "index", the leader's "value" or "magnitude"; None: as `values` needs
+    )
+    hold: int = 1  # steps between selections; higher: fewer bytes for positions, and less accurate ones
+    ends: bool = False  # include the model's first and last matrix; else the first is dense, the last plain top-k
     sizes: tuple[int, ...] = ()  # of the layers; set for a model
-    ranks: tuple[int, ...] = (0,)  # that lead; set for a model
+    ranks: tuple[int, ...] = (0,)  # that are leaders in turn; set for a model
 
     def __post_init__(self) -> None:
-        if isinstance(self.values, Average):  # which a codec alone stands for
+        if isinstance(self.values, Average):  # the same as its codec alone
             object.__setattr__(self, "values", self.values.codec)
-        if not isinstance(self.values, Codec | Learned):  # what remembered values would add them up at other places
-            raise ValueError(f"LeaderTopK says values through a codec, LGC(...) or LGCServer(...), not {self.values!r}")
+        if not isinstance(self.values, Codec | Learned):  # a residual of values would be added at other positions
+            raise ValueError(f"LeaderTopK(values=...) takes a codec, LGC(...) or LGCServer(...), not {self.values!r}")
         LeaderPositions(self.ratio, self.least, self._order)
         if not (isinstance(self.hold, int) and self.hold > 0):
-            raise ValueError(f"LeaderTopK holds places for 1 step or more, not {self.hold!r}")
+            raise ValueError(f"LeaderTopK holds positions for 1 step or more, not {self.hold!r}")
         if not isinstance(self.ends, bool):
-            raise ValueError(f"LeaderTopK leads both ends or not: True or False, not {self.ends!r}")
+            raise ValueError(f"LeaderTopK(ends=...) is True or False, not {self.ends!r}")
 
     @property
-    def places(self) -> LeaderPositions:
+    def positions(self) -> LeaderPositions:
         return LeaderPositions(self.ratio, self.least, self._order, self.sizes)
 
     @property
     def _order(self) -> str:
-        """What is learned is learned from values that are sorted, and nothing else needs an order."""
+        """An auto-encoder trains on sorted values; codecs need no order."""
         return self.order or ("value" if isinstance(self.values, Learned) else "index")
 
     def specialize(self, parameter: Parameter) -> Reducer:
@@ -76,35 +79,35 @@ class LeaderTopK(Reducer):
         return replace(self, sizes=sizes)
 
     def init(self, like: Tensor, seed: int) -> LeaderTopKState:
-        count = sum(self.places.counts(like.numel()))
+        count = sum(self.positions.counts(like.numel()))
         values = torch.empty(count, dtype=working(like.dtype), device=like.device)
-        nowhere = torch.empty(0, dtype=torch.int64, device=like.device)
-        return LeaderTopKState(0, seed, nowhere, as_reducer(self.values).init(values, seed))
+        no_positions = torch.empty(0, dtype=torch.int64, device=like.device)
+        return LeaderTopKState(0, seed, no_positions, as_reducer(self.values).init(values, seed))
 
     def reduce(self, x: Tensor, state: LeaderTopKState) -> Conversation:
         turn, since = divmod(state.step, self.hold)
         leader = self.ranks[turn % len(self.ranks)]
         flat = x.to(working(x.dtype)).flatten()
         if since == 0:
-            told: Reply[Any] = yield Message(flat, self.places, state.seed, source=leader, lazy=True)
-            where, scale = told.reduced.where, told.reduced.values
+            selected: Reply[Any] = yield Message(flat, self.positions, state.seed, source=leader, lazy=True)
+            where, scale = selected.reduced.where, selected.reduced.values
             mine = flat[where]
         else:
-            where, counts = state.where, self.places.counts(flat.numel())
+            where, counts = state.where, self.positions.counts(flat.numel())
             mine = flat[where]
             scales = torch.stack([root_mean_square(values) for values in torch.split(mine, counts)])
-            said = yield Message(scales, Identity(), state.seed, source=leader)
-            scale = torch.repeat_interleave(said.reduced, torch.tensor(counts, device=flat.device))
+            shared = yield Message(scales, Identity(), state.seed, source=leader)
+            scale = torch.repeat_interleave(shared.reduced, torch.tensor(counts, device=flat.device))
         scale = torch.where(scale == 0, 1, scale)
         if not is_finite(flat):
-            mine = torch.full_like(mine, torch.nan)  # wherever it is, all have to hear of it
-        # A leader may have next to nothing where others have much: that is said in parts, and the rest stays unsaid.
+            mine = torch.full_like(mine, torch.nan)  # wherever the NaN or infinity is, all ranks must see it
+        # Where the leader's entries are far smaller than this rank's, values are clamped; the residual keeps the rest.
         values = (mine / scale).clamp(-MOST, MOST)
         reply, inner = yield from as_reducer(self.values).reduce(values, state.inner)
-        sorted_, turns = where.sort()
+        sorted_, order = where.sort()
 
         def spread(values: Tensor | Lazy) -> SparseTensor:
-            return SparseTensor((materialize(values) * scale)[turns].to(x.dtype), sorted_, x)
+            return SparseTensor((materialize(values) * scale)[order].to(x.dtype), sorted_, x)
 
         held = where if self.hold > 1 else state.where
         return Reply(spread(reply.reduced), spread(reply.sent)), LeaderTopKState(

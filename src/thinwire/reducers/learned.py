@@ -1,4 +1,4 @@
-"""What LGC's two forms share: a code that is learned, looked at now and then, and learned anew if it does not do."""
+"""The base of LGC's two forms: training of the auto-encoder, regular checks of its error, and retraining."""
 
 from abc import abstractmethod
 from collections.abc import Generator
@@ -16,36 +16,38 @@ from ..core.outcome import Learning
 from .auto_encoder import OPTIMIZERS, AutoEncoder, Trained, stepped
 from .average import STRIDE
 
-FORGETS = 0.1  # of the mean error while it learns, a step
-HOPELESS = 2.0  # an error that is as bad as any larger one
+FORGETS = 0.1  # weight of the latest error in the running mean while training
+HOPELESS = 2.0  # larger relative errors, and NaN, count as this
 
 
 class LearnedState(NamedTuple):
     step: int
     seed: int
     trained: Trained
-    until: int  # the step before which it learns
-    error: float  # of the mean of all values, of its norm: when it was last looked at; in learning, a running mean
+    until: int  # the step at which training ends
+    error: float  # relative error of the ranks' mean at the last check; a running mean while training
     relearned: int
 
 
 @dataclass(frozen=True, repr=False)
 class Learned(Reducer):
-    """Values as codes of an auto-encoder, which learns from those of all ranks while these still say them all.
+    """Learned compression: ranks send codes of an auto-encoder instead of values.
 
-    It is at work on the processor, wherever values are: all ranks have to get the same bits.
+    While it trains, all ranks send their values in full, and it trains on them. Every `check_every` steps its error is
+    measured on full values; above `bound`, it is trained again. It runs on the CPU, wherever the values are, as all
+    ranks must get the same bits.
     """
 
     learns: ClassVar[bool] = True
 
-    learning_steps: int = 300  # before codes are said, and again when they are off; higher: closer codes, later
-    channels: int = 4  # of the code, one number for every 16 values each; higher: closer, more is sent
-    codec: Codec = Identity()  # what codes are said through; it is learned with that in view
-    feedback: str = "none"  # what is kept of the code's error for later
+    learning_steps: int = 300  # before codes are sent, and at each retraining; higher: smaller error, later
+    channels: int = 4  # of the code, each one number per 16 values; higher: smaller error, more bytes
+    codec: Codec = Identity()  # of the codes; training takes its error into account
+    feedback: str = "none"  # whose code error stays in the residual
     optimizer: str = "adam"  # of the auto-encoder, or "sgd"
-    rate: float = 1e-3  # of its learning
-    check_every: int = 50  # steps between looks at its error, in which all say their values; higher: less is sent
-    bound: float = 0.6  # of the error; above, it learns anew
+    rate: float = 1e-3  # learning rate of the auto-encoder
+    check_every: int = 50  # steps between checks, in which all send full values; higher: fewer bytes
+    bound: float = 0.6  # of the relative error; above it, the auto-encoder is trained again
 
     FEEDBACKS: ClassVar[tuple[str, ...]] = ("none", "mean")
 
@@ -56,22 +58,22 @@ class Learned(Reducer):
             if not (isinstance(value, int) and value >= least):
                 raise ValueError(f"{name} takes a {field} of {least} or more, not {value!r}")
         if not isinstance(self.codec, Codec):
-            raise ValueError(f"{name} says codes through a codec, not {self.codec!r}")
+            raise ValueError(f"{name}(codec=...) takes a codec, not {self.codec!r}")
         for field, choices in (("feedback", self.FEEDBACKS), ("optimizer", OPTIMIZERS)):
             if getattr(self, field) not in choices:
                 known = ", ".join(map(repr, choices))
                 raise ValueError(f"{name} takes a {field} of {known}, not {getattr(self, field)!r}")
         if not self.rate > 0:
-            raise ValueError(f"{name} learns at a rate above 0, not {self.rate!r}")
+            raise ValueError(f"{name} takes a learning rate above 0, not {self.rate!r}")
         if not 0 < self.bound < 1:
             raise ValueError(f"{name} takes a bound of the error above 0 and below 1, not {self.bound!r}")
 
     @abstractmethod
     def led(self, parameter: Parameter, hold: int) -> "Learned":
-        """The one for values at the places of leaders that change after so many steps."""
+        """The reducer for values at a leader's positions, where the leader changes every `hold` steps."""
 
     def specialize(self, parameter: Parameter) -> Reducer:
-        raise ValueError(f"{self!r} is for values at a leader's places: say LeaderTopK(values={self!r}) around it")
+        raise ValueError(f"{self!r} is for values at a leader's positions: use LeaderTopK(values={self!r})")
 
     @property
     @abstractmethod
@@ -79,21 +81,21 @@ class Learned(Reducer):
 
     @abstractmethod
     def decoded(self, weights: Tensor, rows: Tensor, state: LearnedState) -> tuple[Tensor, Tensor]:
-        """What would come of the codes of all ranks' values, and the loss to learn from."""
+        """The mean as decoded from the codes of all ranks' values, and the training loss."""
 
     @abstractmethod
     def all_said(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
-        """Say all values, and learn from them or look at the error; returns their mean and the next state."""
+        """Send all values, and train on them or check the error; returns their mean and the next state."""
 
     @abstractmethod
     def coded(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], Reply[Tensor]]:
-        """Say codes."""
+        """Send codes."""
 
     def reduce(self, x: Tensor, state: LearnedState) -> Conversation:
         if not x.numel():
             return (yield Message(x, Identity(), state.seed)), state
         flat = x.flatten()
-        if self.says_all(state):
+        if self.sends_all(state):
             mean, next_state = yield from self.all_said(flat, state)
             reply = Reply(mean, flat)
         else:
@@ -109,38 +111,38 @@ class Learned(Reducer):
         return state.step < state.until
 
     def decides(self, state: LearnedState) -> bool:
-        """Whether what comes next depends on the error of this step."""
+        """Whether the error of this step decides about (re)training."""
         return state.step + 1 >= state.until
 
-    def says_all(self, state: LearnedState) -> bool:
-        """Whether this is a step in which all say their values, to learn from them or to look at the error."""
+    def sends_all(self, state: LearnedState) -> bool:
+        """Whether all ranks send full values in this step, for training or for a check."""
         return self.is_learning(state) or (state.step - state.until + 1) % self.check_every == 0
 
     def learning(self, state: LearnedState) -> Learning:
         return Learning(state.error, state.relearned, self.is_learning(state))
 
     def looked(self, rows: Tensor, state: LearnedState) -> tuple[float, Trained]:
-        """The error for these values, and the auto-encoder, after a step if it is learning."""
+        """The relative error on these values, and the auto-encoder, after a training step if it is training."""
         rows, trained, learns = rows.cpu().float(), state.trained, self.is_learning(state)
         mean = rows.mean(0)
         size = float(mean.norm())
         if not 0 < size < inf:
-            return state.error, trained  # there is nothing to learn from, or nothing that can be
+            return state.error, trained  # all zeros, or not finite: no training step
         with torch.set_grad_enabled(learns):
             weights = trained.weights.clone().requires_grad_(learns)
             decoded, loss = self.decoded(weights, rows, state)
-        off = float((decoded.detach() - mean).norm()) / size
-        off = off if off < HOPELESS else HOPELESS  # which NaN is, too
+        error = float((decoded.detach() - mean).norm()) / size
+        error = error if error < HOPELESS else HOPELESS  # NaN, too
         if not learns:
-            return off, trained
+            return error, trained
         (gradient,) = torch.autograd.grad(loss, weights)
         after = stepped(trained, gradient, self.optimizer, self.rate)
         if not is_finite(after.weights):
             after = self.network.begun(trained.steps)
-        return off if trained.steps == 0 else state.error + FORGETS * (off - state.error), after
+        return error if trained.steps == 0 else state.error + FORGETS * (error - state.error), after
 
     def after(self, state: LearnedState, error: float, trained: Trained) -> LearnedState:
-        """The state after a step in which the error was looked at."""
+        """The state after a step in which the error was measured."""
         step, until, relearned = state.step + 1, state.until, state.relearned
         if step >= until and not error <= self.bound:
             until, relearned = step + max(1, self.learning_steps), relearned + 1
@@ -149,27 +151,27 @@ class Learned(Reducer):
     def taught(
         self, x: Tensor, state: LearnedState, teacher: int, ranks: tuple[int, ...], sizes: int | None = None
     ) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
-        """One rank hears all values, learns, and tells the others the mean and, at the end, so many of its weights."""
-        heard = yield Message(x, Identity(), state.seed, source=EACH, target=teacher)
-        said, trained = x.new_zeros(len(x) + 1), state.trained
-        if heard.reduced.ndim > x.ndim:  # as only the teacher hears it
-            rows = heard.reduced[list(ranks)]
+        """One rank (the teacher) receives all values, trains, and sends the mean and, at the end, its first weights."""
+        received = yield Message(x, Identity(), state.seed, source=EACH, target=teacher)
+        answer, trained = x.new_zeros(len(x) + 1), state.trained
+        if received.reduced.ndim > x.ndim:  # only the teacher receives them
+            rows = received.reduced[list(ranks)]
             error, trained = self.looked(rows, state)
-            said = torch.cat([rows.mean(0), x.new_tensor([error])])
-        told = yield Message(said, Identity(), state.seed, source=teacher)
-        next_state = self.after(state, float(told.reduced[-1]), trained)
+            answer = torch.cat([rows.mean(0), x.new_tensor([error])])
+        shared = yield Message(answer, Identity(), state.seed, source=teacher)
+        next_state = self.after(state, float(shared.reduced[-1]), trained)
         if self.is_learning(state) and not self.is_learning(next_state):
             weights = trained.weights
             count = len(weights) if sizes is None else sizes
-            answer = yield Message(weights[:count].to(x.device), Identity(), state.seed, source=teacher)
-            if heard.reduced.ndim == x.ndim:
-                known = torch.cat([answer.reduced.cpu(), weights[count:]])
+            new = yield Message(weights[:count].to(x.device), Identity(), state.seed, source=teacher)
+            if received.reduced.ndim == x.ndim:
+                known = torch.cat([new.reduced.cpu(), weights[count:]])
                 next_state = next_state._replace(trained=trained._replace(weights=known))
-        return told.reduced[:-1], next_state
+        return shared.reduced[:-1], next_state
 
     def as_said(self, code: Tensor, seed: int) -> Tensor:
-        """A code as it is heard; gradients go through as if the codec did nothing."""
+        """A code as it is received; the gradient passes the codec unchanged (straight-through)."""
         if self.codec == Identity():
             return code
-        (heard, *_) = self.codec.decode(self.codec.encode((code.detach(),), seed), seed)
-        return code + (heard - code.detach())
+        (received, *_) = self.codec.decode(self.codec.encode((code.detach(),), seed), seed)
+        return code + (received - code.detach())

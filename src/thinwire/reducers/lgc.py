@@ -15,12 +15,17 @@ WEIGHTS = ("alike", "sent")
 
 @dataclass(frozen=True, repr=False)
 class LGC(Learned):
-    """Learned Gradient Compression for all-reduce: all say codes of their values, and decode the mean of them."""
+    """Learned Gradient Compression (Abrahamyan et al., 2021) with all-reduce: an auto-encoder compresses the values.
+
+    Each step, every rank encodes its values; the codes are averaged, and every rank decodes the mean code.
+    """
 
     same_arithmetic: ClassVar[bool] = True
 
-    feedback: str = "own"  # what is kept of the code's error: of one's "own", of the "mean" (which all have), or "none"
-    weights: str = "alike"  # all hear all values, and learn "alike"; or one rank learns, and its weights are "sent"
+    feedback: str = "own"  # whose code error is the residual: the rank's "own" code, the "mean" code, or "none"
+    weights: str = (
+        "alike"  # all ranks receive all values and train "alike"; or one rank trains, and its weights are "sent"
+    )
     ranks: tuple[int, ...] = (0,)  # set for a model
 
     FEEDBACKS: ClassVar[tuple[str, ...]] = ("own", "mean", "none")
@@ -36,18 +41,18 @@ class LGC(Learned):
 
     def led(self, parameter: Parameter, hold: int) -> Learned:
         if parameter.server is not None:
-            raise ValueError(f"{self!r} is for all-reduce; by way of a server, say LGCServer(...)")
+            raise ValueError(f"{self!r} is for all-reduce; through a parameter server, use LGCServer(...)")
         return replace(self, ranks=parameter.ranks)
 
     def all_said(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
         if self.weights == "sent":
             return (yield from self.taught(x, state, self.ranks[0], self.ranks))
-        heard = yield Message(x, Identity(), state.seed, source=EACH)
-        rows = heard.reduced[list(self.ranks)]
+        received = yield Message(x, Identity(), state.seed, source=EACH)
+        rows = received.reduced[list(self.ranks)]
         error, trained = self.looked(rows, state)
-        if self.decides(state):  # what is said next has to be the same on all ranks, whatever the last bits of this
-            told = yield Message(x.new_tensor([error]), Identity(), state.seed, source=self.ranks[0])
-            error = float(told.reduced)
+        if self.decides(state):  # ranks may differ in the last bits, but must take the same decision
+            shared = yield Message(x.new_tensor([error]), Identity(), state.seed, source=self.ranks[0])
+            error = float(shared.reduced)
         return rows.mean(0), self.after(state, error, trained)
 
     def coded(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], Reply[Tensor]]:

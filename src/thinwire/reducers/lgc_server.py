@@ -17,18 +17,19 @@ DECODERS = ("turn", "rank")
 
 @dataclass(frozen=True, repr=False)
 class LGCServer(Learned):
-    """Learned Gradient Compression by way of a server: the leader's code stands for all, each adds where it is large.
+    """Learned Gradient Compression (Abrahamyan et al., 2021) through a parameter server.
 
-    The server has as many decoders as there are ranks, and answers with the mean of what they make of it.
+    Each step, the leader sends the code of its values, and every rank sends its largest values (the innovation). The
+    server has one decoder per rank; it decodes the common code for each rank and answers with the mean.
     """
 
-    innovation: float = 0.01  # of the values, the largest: what each rank says of its own; higher: more is sent
-    similarity: float = 0.0  # of the loss, that codes of different ranks are alike; the rest is for what is decoded
-    decoders: str = "turn"  # one for who leads, one for the rank after it, and so on; or one for each "rank"
-    down: Codec = Cast("float16")  # from the server to the ranks, for the mean
+    innovation: float = 0.01  # ratio of the values that each rank sends of its own, the largest; higher: more bytes
+    similarity: float = 0.0  # weight of the loss between the ranks' codes; the rest is for reconstruction
+    decoders: str = "turn"  # by "turn": one for the leader, one for the rank after it, ...; or one per "rank"
+    down: Codec = Cast("float16")  # codec of the mean, from the server to the ranks
     ranks: tuple[int, ...] = (0,)  # set for a model
     rank: int = 0  # of the server; set for a model
-    hold: int = 1  # steps for which a rank leads; set for a model
+    hold: int = 1  # steps for which a rank is the leader; set for a model
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,7 +46,7 @@ class LGCServer(Learned):
 
     def led(self, parameter: Parameter, hold: int) -> Learned:
         if parameter.server is None:
-            raise ValueError(f"{self!r} goes by way of a server, and there is none: say Server(..., ...) around it")
+            raise ValueError(f"{self!r} needs a parameter server: put Server(..., ...) around it")
         return replace(self, ranks=parameter.ranks, rank=parameter.server, hold=hold)
 
     def all_said(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
@@ -55,18 +56,18 @@ class LGCServer(Learned):
     def coded(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], Reply[Tensor]]:
         weights, network = state.trained.weights, self.network
         code = network.encode(weights, x.cpu().float().unsqueeze(0))[0].to(x.device)
-        common = yield Message(code, self.codec, state.seed, source=self.ranks[self._leads(state)], target=self.rank)
+        common = yield Message(code, self.codec, state.seed, source=self.ranks[self._leader(state)], target=self.rank)
         own = yield Message(x, TopK(self.innovation), state.seed, source=EACH, target=self.rank)
         mean = torch.zeros_like(x)
-        if own.reduced.ndim > x.ndim:  # as only the server hears it
-            said = own.reduced[list(self.ranks)].cpu().float()
-            mean = self._restored(weights, common.reduced.cpu(), said, state).mean(0).to(x)
+        if own.reduced.ndim > x.ndim:  # only the server receives the ranks' values
+            innovations = own.reduced[list(self.ranks)].cpu().float()
+            mean = self._restored(weights, common.reduced.cpu(), innovations, state).mean(0).to(x)
         answer = yield Message(mean, self.down, state.seed, source=self.rank)
         return Reply(answer.reduced, x if self.feedback == "none" else answer.reduced)
 
     def decoded(self, weights: Tensor, rows: Tensor, state: LearnedState) -> tuple[Tensor, Tensor]:
         codes = self.network.encode(weights, rows)
-        common = self.as_said(codes[self._leads(state)], state.seed)
+        common = self.as_said(codes[self._leader(state)], state.seed)
         own = torch.stack([TopK(self.innovation).keep(row).dense() for row in rows])
         restored = self._restored(weights, common, own, state)
         reconstruction = (restored - rows).square().mean(1).sum()
@@ -74,13 +75,13 @@ class LGCServer(Learned):
         return restored.mean(0), (1 - self.similarity) * reconstruction + self.similarity * apart
 
     def _restored(self, weights: Tensor, code: Tensor, own: Tensor, state: LearnedState) -> Tensor:
-        """What is made of the common code for each rank, with what that rank said itself in its place."""
-        first = self._leads(state) if self.decoders == "turn" else 0
+        """The common code decoded for each rank, with the values that this rank sent itself where it sent any."""
+        first = self._leader(state) if self.decoders == "turn" else 0
         which = [(k - first) % len(own) for k in range(len(own))]
         length = own.shape[1]
         rows = [self.network.decode(weights, code, length, k, row) for k, row in zip(which, own, strict=True)]
         return torch.where(own != 0, own, torch.stack(rows))
 
-    def _leads(self, state: LearnedState) -> int:
-        """Which of the ranks does."""
+    def _leader(self, state: LearnedState) -> int:
+        """The index in `ranks` of the leader."""
         return state.step // self.hold % len(self.ranks)

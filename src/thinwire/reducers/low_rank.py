@@ -1,4 +1,4 @@
-"""What the low-rank reducers share. Factors are kept as rows, in which form products with them are fast."""
+"""Shared by the low-rank reducers. Factors are stored as rows [rank, n], the layout with fast products."""
 
 from math import inf
 
@@ -16,7 +16,7 @@ def matrix_shape(shape: torch.Size) -> tuple[int, int]:
 
 
 def pays(shape: torch.Size, rank: int, least_ratio: float, factors: int = 2) -> bool:
-    """Whether so many thin factors are that many times smaller than the matrix itself."""
+    """Whether this number of low-rank factors gives a compression ratio of at least `least_ratio`."""
     if len(shape) < 2 or shape.numel() == 0:
         return False
     rows, columns = matrix_shape(shape)

@@ -14,23 +14,24 @@ from .low_rank import as_matrix, check, first_factors, orthonormal, pays
 
 
 class PowerState(NamedTuple):
-    left: Tensor  # rows as long as the matrix is high
-    right: Tensor  # rows as long as it is wide
-    from_left: bool  # which of the two the next iteration starts from; it gives the other
+    left: Tensor  # [rank, rows of the matrix]
+    right: Tensor  # [rank, columns of the matrix]
+    from_left: bool  # whether the next iteration starts from the left factor and updates the right, or the reverse
     seed: int
 
 
 @dataclass(frozen=True, repr=False)
 class PowerIteration(Reducer):
-    """Sends one thin factor of each matrix a round, left and right in turn: PowerSGD's alternating form.
+    """Low-rank compression by alternating power iteration: the one-factor-per-round form of PowerSGD.
 
-    Each further iteration in a step works on what the ones before left over, and all of them count.
+    Each iteration sends one low-rank factor of the matrix, left and right in turn. Further iterations of a step
+    approximate what the earlier ones left over; the result is the sum of their products.
     """
 
     same_arithmetic: ClassVar[bool] = True
 
-    rank: int  # rows of a factor; higher: closer, and more is sent
-    iterations: int = 1  # rounds a step; higher: closer, and more is sent
+    rank: int  # of the approximation; higher: smaller error, more bytes
+    iterations: int = 1  # rounds per step; higher: smaller error, more bytes
     codec: Codec = Identity()  # for the factors
     least_ratio: float = 1.5
 
@@ -44,7 +45,7 @@ class PowerIteration(Reducer):
         return True
 
     def specialize(self, parameter: Parameter) -> Reducer:
-        factors = max(2, self.iterations)  # a single one a step makes up for it by the other in the next
+        factors = max(2, self.iterations)  # with one iteration per step, the other factor follows in the next step
         return self if pays(parameter.like.shape, self.rank, self.least_ratio, factors) else Average()
 
     def init(self, like: Tensor, seed: int) -> PowerState:
@@ -65,12 +66,12 @@ class PowerIteration(Reducer):
             new = renewed(image.reduced, state.right if from_left else state.left)
             left, right = (state.left, new) if from_left else (new, state.right)
             state = PowerState(left, right, not from_left, state.seed + STRIDE)
-        reduced, sent = (_joined(products, x) for products in zip(*pieces, strict=True))
+        reduced, sent = (_concatenated(products, x) for products in zip(*pieces, strict=True))
         return Reply(reduced, sent), state
 
 
-def _joined(products: Sequence[LowRankProduct], like: Tensor) -> LowRankProduct:
-    """The sum of products, as one."""
+def _concatenated(products: Sequence[LowRankProduct], like: Tensor) -> LowRankProduct:
+    """The sum of the products, as one product."""
     if len(products) == 1:
         return LowRankProduct(products[0].left, products[0].right, like)
     return LowRankProduct(torch.cat([p.left for p in products]), torch.cat([p.right for p in products]), like)

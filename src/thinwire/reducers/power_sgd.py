@@ -11,20 +11,21 @@ from .low_rank import as_matrix, check, first_factors, orthonormal, pays
 
 
 class PowerSGDState(NamedTuple):
-    right: Tensor  # the factor that the next step starts from
+    right: Tensor  # the factor that the next step starts from (warm start)
     seed: int
 
 
 @dataclass(frozen=True, repr=False)
 class PowerSGD(Reducer):
-    """Sends two thin factors of each matrix: one power iteration a step on the peers' mean, in two rounds.
+    """PowerSGD (Vogels et al., 2019): low-rank compression by one warm-started power iteration per step.
 
-    Vectors, and matrices whose factors would not be `least_ratio` times smaller, are sent as they are.
+    Each step has two rounds: an all-reduce of the left factor, then one of the right. Vectors, and matrices with a
+    compression ratio below `least_ratio`, are sent dense.
     """
 
     same_arithmetic: ClassVar[bool] = True
 
-    rank: int  # rows of a factor; higher: closer, and more is sent
+    rank: int  # of the approximation; higher: smaller error, more bytes
     codec: Codec = Identity()  # for the factors
     least_ratio: float = 1.5
 

@@ -22,29 +22,31 @@ from .shrinking import shrunk
 
 @dataclass(frozen=True, repr=False)
 class Server(Reducer):
-    """Speaks to one rank, which answers with what it can say of the sum and remembers the rest.
+    """Parameter server with compression in both directions, as in DoubleSqueeze (Tang et al., 2019).
 
-    Of a reducer, every message goes this way. What is linear is answered as it came; else the answer goes through
-    `down`, and what that loses is lost.
+    With a codec as `up`, every rank sends its tensor to the server; the server adds its residual to the sum, answers
+    through `down` and keeps the compression error as its next residual. With a reducer as `up`, each of its messages
+    goes through the server: the answer to a linear codec uses the same codec, any other goes through `down`, without a
+    residual.
     """
 
     up: Codec | Reducer  # from the ranks to the server
     down: Codec  # from the server to the ranks
-    rank: int = 0  # the rank that serves
-    dedicated: bool = False  # it does nothing else: it has no gradients of its own
+    rank: int = 0  # of the server
+    dedicated: bool = False  # the server has no gradients of its own
 
     def __post_init__(self) -> None:
-        if isinstance(self.up, Average):  # which a codec alone stands for
+        if isinstance(self.up, Average):  # the same as its codec alone
             object.__setattr__(self, "up", self.up.codec)
         if not isinstance(self.up, Reducer):
             check_codec("Server", "up", self.up)
         check_codec("Server", "down", self.down)
         if any(getattr(part, "by_rate", False) for part in parts_of(self.up)):
-            raise ValueError(f"{self.up!r} goes by the learning rate, which a server does not")
-        if not isinstance(self.up, Reducer):  # then the server remembers what it could not say
+            raise ValueError(f"{self.up!r} uses the learning rate, which a server does not support")
+        if not isinstance(self.up, Reducer):  # then the server keeps a residual
             shrunk("Server", self.down)
         if any(isinstance(part, Server | Sharded) for part in parts_of(self.up)):
-            raise ValueError(f"{self.up!r} speaks to a server of its own, so it cannot go by way of this one")
+            raise ValueError(f"{self.up!r} has its own server, so it cannot go through this one")
         if not (isinstance(self.rank, int) and self.rank >= 0):
             raise ValueError(f"Server runs on a rank of 0 or more, not {self.rank!r}")
         if not isinstance(self.dedicated, bool):
@@ -60,15 +62,14 @@ class Server(Reducer):
             return self
         if not isinstance(up, Average):
             return replace(self, up=up)
-        if isinstance(self.up, LeaderTopK) and isinstance(
-            up.codec, TopK
-        ):  # a last layer: few entries of each, more in all
+        # The last layer: each rank sends few entries, the sum has more.
+        if isinstance(self.up, LeaderTopK) and isinstance(up.codec, TopK):
             return replace(self, up=up.codec, down=Nonzero())
         return replace(self, up=up.codec, down=up.codec if up.codec.linear else self.down)
 
     @property
     def is_linear(self) -> bool:
-        """Whether all that is said on the way up is, so that `down` is never used."""
+        """Whether every message of `up` has a linear codec, so that `down` is never used."""
         return isinstance(self.up, PowerIteration | PowerSGD) and self.up.codec.linear
 
     def diagnose(self, parameters: Collection[Parameter]) -> list[str]:
@@ -84,31 +85,31 @@ class Server(Reducer):
     def reduce(self, x: Tensor, state: Any) -> Conversation:
         if isinstance(self.up, Reducer):
             return (yield from self._through(self.up.reduce(x, state)))
-        heard = yield Message(x, self.up, state.seed, target=self.rank)
-        total = heard.reduced + state.residual
+        received = yield Message(x, self.up, state.seed, target=self.rank)
+        total = received.reduced + state.residual
         answer = yield Message(total, shrunk("Server", self.down), state.seed, source=self.rank)
-        reply = Reply(answer.reduced.to(x.dtype), heard.sent)
+        reply = Reply(answer.reduced.to(x.dtype), received.sent)
         return reply, ServerState(total - answer.sent, state.seed + STRIDE)
 
     def _through(self, conversation: Conversation) -> Conversation:
-        """Hold a conversation among all by way of the server."""
+        """Route each message of a conversation of all ranks through the server."""
         try:
             message = next(conversation)
             while True:
-                message = conversation.send((yield from self._by_way(message)))
+                message = conversation.send((yield from self._routed(message)))
         except StopIteration as end:
-            outcome: tuple[Reply[Any], Any] = end.value
-            return outcome
+            result: tuple[Reply[Any], Any] = end.value
+            return result
 
-    def _by_way(self, message: Message) -> Generator[Message, Reply[Any], Reply[Any]]:
+    def _routed(self, message: Message) -> Generator[Message, Reply[Any], Reply[Any]]:
         if message.target is not None or message.source == self.rank:  # to the server alone, or from it
             return (yield message)
-        assert message.source != EACH, "what is heard one by one has a target"
-        heard = yield message._replace(target=self.rank)
-        if message.source is None:  # the answer is the sum of what all said
+        assert message.source != EACH, "a message from each rank must have a target"
+        received = yield message._replace(target=self.rank)
+        if message.source is None:  # the answer is the sum over all ranks
             message = message._replace(codec=message.codec if message.codec.linear else self.down)
-        answer = yield message._replace(tensor=heard.reduced, source=self.rank)
-        return Reply(answer.reduced, heard.sent)
+        answer = yield message._replace(tensor=received.reduced, source=self.rank)
+        return Reply(answer.reduced, received.sent)
 
     def fuse(self, sizes: tuple[int, ...]) -> Reducer | None:
         up = as_reducer(self.up).fuse(sizes)
@@ -122,15 +123,15 @@ class Server(Reducer):
 
 
 def servers(method: Described) -> frozenset[int]:
-    """The ranks that serve."""
+    """The ranks that are parameter servers."""
     return frozenset(part.rank for part in parts_of(method) if isinstance(part, Server))
 
 
 def dedicated_servers(method: Described) -> frozenset[int]:
-    """The ranks that serve, and have no gradients of their own."""
+    """The parameter servers that have no gradients of their own."""
     return frozenset(part.rank for part in parts_of(method) if isinstance(part, Server) and part.dedicated)
 
 
 def loses_nothing(reducer: Reducer) -> bool:
-    """Whether all is said as it is, so that there is nothing to remember."""
+    """Whether the reducer is lossless, so that there is no residual."""
     return reducer == Average() or (isinstance(reducer, Server) and reducer.up == reducer.down == Identity())

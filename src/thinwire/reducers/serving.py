@@ -1,4 +1,4 @@
-"""What a server remembers, whether it serves the whole tensor or a shard of it."""
+"""The state of a parameter server, for the full tensor or for one shard of it."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from ..core import Codec
 
 
 class ServerState(NamedTuple):
-    residual: Tensor  # what the server has not yet said; zero on every other rank
+    residual: Tensor  # compression error of the server's answers; zero on every other rank
     seed: int
 
 

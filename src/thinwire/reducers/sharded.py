@@ -12,7 +12,11 @@ from .shrinking import shrunk
 
 @dataclass(frozen=True, repr=False)
 class Sharded(Reducer):
-    """Makes every rank the server of one shard, so that what a node carries does not grow with the world."""
+    """Sharded parameter server (compressed reduce-scatter and all-gather): every rank is the server of one shard.
+
+    Each step, a rank sends every server its shard through `up`; a server sums, adds its residual and sends the result
+    through `down`. The bytes per rank do not grow with the world size.
+    """
 
     up: Codec  # from the ranks to a shard's server
     down: Codec  # from a shard's server to the ranks
@@ -23,17 +27,17 @@ class Sharded(Reducer):
         shrunk("Sharded", self.down)
 
     def init(self, like: Tensor, seed: int) -> ServerState:
-        # Empty until the first sum is heard: how large a shard is depends on how many ranks there are.
+        # Empty until the first sum is received: the size of a shard depends on the world size.
         return ServerState(torch.zeros(0, dtype=working(like.dtype), device=like.device), seed)
 
     def reduce(self, x: Tensor, state: ServerState) -> Conversation:
-        heard = yield Message(x, self.up, state.seed, target=EACH)
-        total = heard.reduced.to(state.residual.dtype)
+        received = yield Message(x, self.up, state.seed, target=EACH)
+        total = received.reduced.to(state.residual.dtype)
         if state.residual.numel():
             total = total + state.residual
         answer = yield Message(total, shrunk("Sharded", self.down), state.seed, source=EACH)
         agreed = answer.reduced.flatten()[: x.numel()].view(x.shape).to(x.dtype)
-        return Reply(agreed, heard.sent), ServerState(total - answer.sent, state.seed + STRIDE)
+        return Reply(agreed, received.sent), ServerState(total - answer.sent, state.seed + STRIDE)
 
     def residual(self, state: ServerState) -> Tensor:
         return state.residual

@@ -17,11 +17,14 @@ class WarmUpState(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class WarmUp(Reducer):
-    """Averages plainly for some steps, then hands over: early gradients change too fast to leave anything unsaid."""
+    """Warm-up: a dense average (or `first`) for the first steps, then `then`.
+
+    Early gradients change too fast for a residual to be of use.
+    """
 
     steps: int
     then: Codec | Reducer
-    first: Codec | Reducer = Average()  # what to do until then
+    first: Codec | Reducer = Average()  # the reducer of the warm-up steps
 
     def __post_init__(self) -> None:
         as_reducer(self.then), as_reducer(self.first)
@@ -54,7 +57,7 @@ class WarmUp(Reducer):
         before = {"first": as_reducer(self.first), "then": as_reducer(self.then)}
         after = {name: inner.fuse(sizes) for name, inner in before.items()}
         if not any(after.values()) or any(inner.needs_shape for name, inner in before.items() if after[name] is None):
-            return None  # what needs its tensor's shape cannot do with several in one
+            return None  # a reducer that needs its tensor's shape cannot take a fused tensor
         return replace(self, first=after["first"] or before["first"], then=after["then"] or before["then"])
 
     def learning(self, state: WarmUpState) -> Learning | None:
