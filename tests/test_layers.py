@@ -1,11 +1,14 @@
 """Imports go one way. This is checked on the import statements, so that a cycle is seen before anyone runs into it."""
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 import thinwire
 
@@ -36,7 +39,10 @@ LAYERS: dict[str, Layer] = {
         ("core", "topologies", "kernels", "codecs", "reducers"),
     ),
     "notation": Layer("text to objects", ("core", "topologies", "entropy", "codecs", "reducers", "strategies")),
-    "methods": Layer("the short names", ("core", "entropy", "codecs", "reducers", "strategies", "notation")),
+    "short_names": Layer("the short names, listed without torch and parsed on first use", ("core", "notation")),
+    "methods": Layer(
+        "what a method stands for, and its other forms", ("core", "reducers", "strategies", "notation", "short_names")
+    ),
     "runtime": Layer(
         "what is running: session, DDP and optimizer hooks, failed ranks, agreement, NaN, checkpoints, averages",
         ("version", "core", "transports", "reducers", "strategies", "methods"),
@@ -82,7 +88,7 @@ LAYERS: dict[str, Layer] = {
         ),
     ),
     "lab": Layer("tasks, links, runs, reports, sizes, the demo; it uses public names only", ("__init__",)),
-    "cli": Layer("arguments in, tables or JSON out", ("version", "methods", "lab")),
+    "cli": Layer("arguments in, tables or JSON out", ("version", "short_names", "lab")),
     "__main__": Layer("`python -m thinwire`", ("cli",)),
 }
 DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
@@ -250,6 +256,26 @@ def test_nothing_is_unpickled_or_evaluated() -> None:
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
                 safe = any(k.arg == "weights_only" and ast.unparse(k.value) == "True" for k in node.keywords)
                 assert safe, f"{module}:{node.lineno} unpickles"
+
+
+def test_the_lazy_names_are_those_that_type_checkers_see() -> None:
+    (guarded,) = (node for node in sources()["__init__"].body if isinstance(node, ast.If))
+    seen = {
+        node.module: tuple(alias.name for alias in node.names)
+        for node in guarded.body
+        if isinstance(node, ast.ImportFrom) and node.module
+    }
+    assert seen == thinwire._NAMES
+    assert {*thinwire.__all__} == {*thinwire._MODULE_OF, "__version__", "distributions", "methods"}
+    assert {*thinwire.__all__} <= {*dir(thinwire)}
+
+
+@pytest.mark.parametrize(
+    "first", ["import thinwire.attach", "import thinwire.replicator", "from thinwire import attach"]
+)
+def test_attach_is_the_function_whatever_was_imported_first(first: str) -> None:
+    script = f"{first}; import thinwire; assert callable(thinwire.attach); assert thinwire.attach.__name__ == 'attach'"
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_the_public_names_are_sorted_and_there() -> None:

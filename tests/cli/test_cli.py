@@ -71,6 +71,22 @@ def test_python_dash_m_runs_the_same_command():
     assert ran.stdout.startswith("thinwire ")
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["methods"], ["methods", "--json"]])
+def test_help_and_methods_do_not_import_torch(arguments):
+    script = f"""
+import sys
+from thinwire.cli import main
+try:
+    code = main({arguments!r})
+except SystemExit as end:
+    code = end.code
+assert code == 0, code
+assert "torch" not in sys.modules
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+
+
 TRAINING = ["--ranks", "2", "--transport", "simulated", "--steps", "3"]
 
 

@@ -7,9 +7,6 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from ..lab.runner.comparison import Failed
-from ..lab.runner.processes import RanksError
-from ..lab.runner.scripts import ScriptError
 from .arguments import parser
 
 __all__ = ["main"]
@@ -21,9 +18,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(said[:own], argparse.Namespace(rest=said[own + 1 :]))
     try:
         options.run(options, Console())
-    except (ValueError, RanksError, ScriptError, Failed) as error:
-        print(f"thinwire: {error}", file=sys.stderr)
-        return 2
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -34,4 +28,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("thinwire: interrupted; finished runs are kept, the same command resumes the rest", file=sys.stderr)
         return 130
+    except _expected() as error:
+        print(f"thinwire: {error}", file=sys.stderr)
+        return 2
     return 0
+
+
+def _expected() -> tuple[type[Exception], ...]:
+    """The errors that are reported in one line. Called once there is an error, as the lab imports torch."""
+    from ..lab.runner.comparison import Failed
+    from ..lab.runner.processes import RanksError
+    from ..lab.runner.scripts import ScriptError
+
+    return ValueError, RanksError, ScriptError, Failed

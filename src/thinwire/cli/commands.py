@@ -6,39 +6,33 @@ from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
-from ..lab import contraction, fit, links, queue, report, topology
-from ..lab.recording import captured
-from ..lab.recording.runs import Run
-from ..lab.runner import demo, scripts
-from ..lab.runner import jobs as making
-from ..lab.runner.comparison import Failed
-from ..lab.runner.plan import read_file
-from ..lab.runner.run_folder import MINUTES, check_minutes
-from ..lab.runner.study import cells_of
-from ..lab.sizing import compare_sizes, scale
-from ..lab.tasks import workloads
-from ..methods import METHODS
+from ..short_names import METHODS
+
+if TYPE_CHECKING:
+    from ..lab.recording.runs import Run
 
 
 def list_methods(options: argparse.Namespace, console: Console) -> None:
     if options.json:
-        listed = {m.name: {"use": m.use, "notation": repr(m.built)} for m in METHODS.values()}
+        listed = {m.name: {"use": m.use, "notation": m.notation} for m in METHODS.values()}
         print(json.dumps(listed, indent=1))
         return
     table = Table("name", "when to use it", "notation", show_lines=True)
     table.columns[0].no_wrap = True
     table.columns[2].overflow = "fold"
     for method in METHODS.values():
-        table.add_row(f"[bold]{method.name}", method.use, repr(method.built))
+        table.add_row(f"[bold]{method.name}", method.use, method.notation)
     console.print(table)
 
 
 def list_workloads(options: argparse.Namespace, console: Console) -> None:
+    from ..lab.tasks import workloads
+
     if options.json:
         print(json.dumps(workloads.listed(), indent=1))
     else:
@@ -46,6 +40,8 @@ def list_workloads(options: argparse.Namespace, console: Console) -> None:
 
 
 def tell_size(options: argparse.Namespace, console: Console) -> None:
+    from ..lab.sizing import compare_sizes
+
     with Console(stderr=True).status(f"measuring {options.method} on {options.model} ..."):
         compared = compare_sizes.compare(options.method, options.model, options.ranks, options.steps)
     if options.json:
@@ -55,12 +51,19 @@ def tell_size(options: argparse.Namespace, console: Console) -> None:
 
 
 def train(options: argparse.Namespace, console: Console) -> None:
+    from ..lab.runner import jobs as making
+
     asked = asked_by(options)
     job = making.job_of(asked.said, asked.out, asked.minutes)
     _tell(making.make([job], _progress(options, console), asked.quiet), asked.out, options, console, asked.quiet)
 
 
 def compare(options: argparse.Namespace, console: Console) -> None:
+    from ..lab import report
+    from ..lab.runner import jobs as making
+    from ..lab.runner.comparison import Failed
+    from ..lab.runner.study import cells_of
+
     asked = asked_by(options)
     report.check_drawing()
     try:
@@ -75,6 +78,8 @@ def compare(options: argparse.Namespace, console: Console) -> None:
 
 
 def run_queue(options: argparse.Namespace, console: Console) -> None:
+    from ..lab import queue
+
     asked = queue.read(options.file).tagged(options.tags)
     if options.status:
         found = queue.status(asked, str(options.file))
@@ -91,10 +96,14 @@ def run_queue(options: argparse.Namespace, console: Console) -> None:
 
 
 def run_script(options: argparse.Namespace, console: Console) -> None:
+    from ..lab.runner import scripts
+
     scripts.run(options.script, options.rest, options.ranks, options.transport, options.method, options.link)
 
 
 def write_report(options: argparse.Namespace, console: Console) -> None:
+    from ..lab import links, report
+
     asked = [links.Link.parse(text) for text in options.link]
     page = report.write(options.folder, options.target, asked)
     runs = report.on_links(report.read(options.folder), asked)
@@ -102,6 +111,9 @@ def write_report(options: argparse.Namespace, console: Console) -> None:
 
 
 def tell_fit(options: argparse.Namespace, console: Console) -> None:
+    from ..lab import fit
+    from ..lab.recording import captured
+
     if options.layers < 1:
         raise ValueError(f"tables show 1 layer or more, not {options.layers}")
     form, gradients = fit.form(options.form, options.scaled), captured.read(options.folder)
@@ -116,6 +128,8 @@ def tell_fit(options: argparse.Namespace, console: Console) -> None:
 
 
 def tell_contraction(options: argparse.Namespace, console: Console) -> None:
+    from ..lab import contraction
+
     source = contraction.of_laws(options.size) if options.on is None else contraction.of_run(options.on)
     methods = dict.fromkeys(options.methods or contraction.FAMILY)
     with Console(stderr=True).status("measuring ...") as status:
@@ -129,6 +143,8 @@ def tell_contraction(options: argparse.Namespace, console: Console) -> None:
 
 
 def check_link(options: argparse.Namespace, console: Console) -> None:
+    from ..lab import links
+
     with Console(stderr=True).status(f"measuring {options.link} ..."):
         checked = links.check(links.Link.parse(options.link), options.seconds)
     if options.json:
@@ -138,6 +154,8 @@ def check_link(options: argparse.Namespace, console: Console) -> None:
 
 
 def tell_scale(options: argparse.Namespace, console: Console) -> None:
+    from ..lab.sizing import scale
+
     with Console(stderr=True).status(f"measuring {options.method} on {options.model} ..."):
         scaled = scale.scale(
             options.method, options.model, options.ranks, options.link, options.latency_ms, options.compute_ms
@@ -151,6 +169,8 @@ def tell_scale(options: argparse.Namespace, console: Console) -> None:
 
 
 def tell_topology(options: argparse.Namespace, console: Console) -> None:
+    from ..lab import topology
+
     told = topology.tell(topology.named(options.kind), options.ranks)
     if options.svg:
         topology.write(told, options.svg)
@@ -161,6 +181,8 @@ def tell_topology(options: argparse.Namespace, console: Console) -> None:
 
 
 def run_demo(options: argparse.Namespace, console: Console) -> None:
+    from ..lab.runner import demo
+
     runs, page = demo.run(options.out, _progress(options, console), options.ranks, options.steps)
     _tell(runs, page, options, console)
 
@@ -175,6 +197,9 @@ class Asked(NamedTuple):
 
 
 def asked_by(options: argparse.Namespace) -> Asked:
+    from ..lab.runner.plan import read_file
+    from ..lab.runner.run_folder import MINUTES, check_minutes
+
     flags = {name: value for name, value in vars(options).items() if name not in ("run", "json", "file", "rest")}
     said = (read_file(options.file) if "file" in options else {}) | flags
     for alternatives in ({"steps", "epochs"}, {"batch", "batch_per_rank"}):  # of which a flag replaces a file's
@@ -195,13 +220,15 @@ def _progress(options: argparse.Namespace, console: Console) -> Console:
 
 
 def _tell(
-    runs: list[Run],
+    runs: "list[Run]",
     where: Path,
     options: argparse.Namespace,
     console: Console,
     quiet: bool = False,
     target: float | None = None,
 ) -> None:
+    from ..lab import report
+
     if options.json:
         print(json.dumps([asdict(run) for run in runs], indent=1))
     elif not quiet:
