@@ -124,7 +124,9 @@ def collected(plan: Plan, folder: Path) -> dict[str, Any]:
         losses.append(total)
         if step % 10 == 9:
             print(f"step {step + 1}: loss {sum(losses[-10:]) / 10:.3f}", flush=True)
-    (names,) = [u.names for u in strategy.units(replicas[0]) if any(isinstance(x, Noted) for x in parts_of(u.reducer))]
+    (names,) = [
+        u.names for u in strategy.units(replicas[0]) if any(isinstance(x, Recording) for x in parts_of(u.reducer))
+    ]
     sizes = [replicas[0].parameters[name].numel() for name in names]
     steps = [{"step": plan.dense + at, "leader": at % plan.ranks, **led.notes[at]} for at in sorted(led.notes)]
     return {"plan": plan._asdict(), "names": names, "sizes": sizes, "losses": losses, "rates": rates, "steps": steps}
