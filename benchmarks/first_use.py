@@ -40,8 +40,8 @@ def use() -> None:
     for method in methods:
         states = [method.init(x, 0) for _ in range(2)]
         for _ in range(2):
-            talks = [thinwire.lockstep([(thinwire.world(2), method.reduce(x, state))]) for state in states]
-            outcomes = thinwire.Simulated(2).run(talks)
+            exchanges = [thinwire.lockstep([(thinwire.all_ranks(2), method.reduce(x, state))]) for state in states]
+            outcomes = thinwire.Simulated(2).run(exchanges)
             states = [state for ((reply, state),) in outcomes]
             thinwire.core.lazy.copy_(torch.empty_like(x), outcomes[0][0][0].reduced)
     if not sys.argv[1:]:

@@ -47,10 +47,10 @@ LAYERS: dict[str, Layer] = {
         "what is running: session, DDP and optimizer hooks, failed ranks, agreement, NaN, checkpoints, averages",
         ("version", "core", "transports", "reducers", "strategies", "methods"),
     ),
-    "handle": Layer("what `attach` returns", ("core", "transports", "reducers", "strategies", "methods", "runtime")),
+    "handle": Layer("what `attach` returns", ("core", "transports", "strategies", "methods", "runtime")),
     "attach": Layer(
         "the one line that users add",
-        ("core", "codecs", "transports", "reducers", "strategies", "methods", "runtime", "handle"),
+        ("core", "transports", "reducers", "strategies", "methods", "runtime", "handle"),
     ),
     "replicator": Layer(
         "one replica's step, run on one process or many",
@@ -59,7 +59,6 @@ LAYERS: dict[str, Layer] = {
             "wire",
             "codecs",
             "transports",
-            "reducers",
             "strategies",
             "methods",
             "runtime",

@@ -144,7 +144,7 @@ def test_what_is_left_of_the_ranks_goes_on(strategy: Decentralized) -> None:
     between.land()
     survivors = tuple(rank for rank in range(size) if rank != 1)
     left = [between.replicas[rank]._replace(rank=i, size=len(survivors)) for i, rank in enumerate(survivors)]
-    again = Rehearsal(strategy.among(survivors, size), left)
+    again = Rehearsal(strategy.without_failed(survivors, size), left)
     again.states = [outcome.state for outcome in again.sender.run([again.strategy.rejoin(r) for r in left])]
     before = again.consensus()
     mixed(again, 60)

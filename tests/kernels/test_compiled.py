@@ -21,8 +21,8 @@ with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     state = reducer.init(x, 0)
     for _ in range(3):
-        talk = thinwire.lockstep([(thinwire.world(1), reducer.reduce(x, state))])
-        (((reply, state),),) = thinwire.Simulated(1).run([talk])
+        rounds = thinwire.lockstep([(thinwire.all_ranks(1), reducer.reduce(x, state))])
+        (((reply, state),),) = thinwire.Simulated(1).run([rounds])
 print(len(said), *(warning.message for warning in said))
 print(reply.reduced.dense().norm().item())
 """
