@@ -8,7 +8,8 @@ from math import log2
 import torch
 
 from benchmarks.rows import Row, at_least
-from thinwire import AdaComp, Reply
+from thinwire import AdaComp
+from thinwire.extend import Reply
 from thinwire.kernels.sparse_tensor import SparseTensor
 from thinwire.wire import payload
 

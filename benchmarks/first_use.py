@@ -18,11 +18,11 @@ from time import process_time
 import torch
 
 import thinwire
-from thinwire import payload
+from thinwire import extend, payload, simulate
 
 torch.set_num_threads(1)
 x = torch.randn(64, 2048, generator=torch.Generator().manual_seed(0))
-methods = [thinwire.methods.METHODS[name].built for name in sys.argv[1:]]
+methods = [thinwire.METHODS[name].built for name in sys.argv[1:]]
 if not methods:
     wide = thinwire.BinnedSign(500)  # has codes of 16 bits
     methods += [thinwire.ErrorFeedback(thinwire.PowerSGD(rank)) for rank in (1, 4)]
@@ -40,8 +40,8 @@ def use() -> None:
     for method in methods:
         states = [method.init(x, 0) for _ in range(2)]
         for _ in range(2):
-            exchanges = [thinwire.lockstep([(thinwire.all_ranks(2), method.reduce(x, state))]) for state in states]
-            outcomes = thinwire.Simulated(2).run(exchanges)
+            exchanges = [extend.lockstep([(extend.all_ranks(2), method.reduce(x, state))]) for state in states]
+            outcomes = simulate.Simulated(2).run(exchanges)
             states = [state for ((reply, state),) in outcomes]
             thinwire.core.lazy.copy_(torch.empty_like(x), outcomes[0][0][0].reduced)
     if not sys.argv[1:]:

@@ -13,6 +13,7 @@ from torch import Tensor
 import thinwire
 from benchmarks.rows import Row, at_most
 from benchmarks.timing import interleaved
+from thinwire import extend, simulate
 from thinwire.lab.tasks import models
 
 BARS = {1: 4.5, 4: 6.5}  # at most so many copies, by rank
@@ -21,7 +22,7 @@ BARS = {1: 4.5, 4: 6.5}  # at most so many copies, by rank
 def run(repeats: int = 20) -> list[Row]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    replica = thinwire.replica_of(models.named("resnet50").build())
+    replica = simulate.replica_of(models.named("resnet50").build())
     gradients = {name: torch.randn_like(p) for name, p in replica.parameters.items()}
     source = torch.randn(sum(g.numel() for g in gradients.values()))
     target = torch.empty_like(source)
@@ -37,9 +38,9 @@ def run(repeats: int = 20) -> list[Row]:
 
 
 def step_of(
-    strategy: thinwire.DataParallel, replica: thinwire.Replica, gradients: dict[str, Tensor]
+    strategy: thinwire.DataParallel, replica: extend.Replica, gradients: dict[str, Tensor]
 ) -> Callable[[], None]:
-    sender = thinwire.Simulated(1)
+    sender = simulate.Simulated(1)
     units, held = strategy.units(replica), {"state": strategy.init(replica)}
 
     @torch.no_grad()

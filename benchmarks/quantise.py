@@ -10,8 +10,9 @@ import torch
 
 from benchmarks.rows import Row, at_most
 from benchmarks.timing import interleaved, threads_of_torch
-from thinwire import Codec, Dither, ExponentialDither, NaturalCompression, Quantize, Round, Sign, Ternary
+from thinwire import Dither, ExponentialDither, NaturalCompression, Quantize, Round, Sign, Ternary
 from thinwire.core.lazy import Lazy
+from thinwire.extend import Codec
 from thinwire.wire import payload
 
 SIZE = 24_600_000

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from benchmarks.rows import Row, at_least, at_most
 from benchmarks.timing import interleaved, threads_of_torch
-from thinwire import AdaComp, ErrorFeedback, Reducer, Reply, TopK
+from thinwire import AdaComp, ErrorFeedback, TopK
 from thinwire.core.lazy import DeferredDifference, left_after
+from thinwire.extend import Reducer, Reply
 from thinwire.kernels import bins
 from thinwire.kernels import selection as top_k
 from thinwire.wire import payload

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-import thinwire
-from thinwire import DataParallel, Message, Parameter, Peers, Reducer, Replica, Reply, Simulated, all_ranks, lockstep
+from thinwire import DataParallel, inspect
 from thinwire.core import Rounds, State
 from thinwire.core.lazy import materialize
 from thinwire.core.states import plain
+from thinwire.extend import Message, Parameter, Peers, Reducer, Replica, Reply, all_ranks, lockstep
+from thinwire.simulate import Simulated
 
 
 class Held(NamedTuple):
@@ -19,7 +20,7 @@ class Held(NamedTuple):
     replies: list[Reply]
     states: list[Any]
     messages: list[list[Message]]  # all that each rank said
-    meters: list[thinwire.Meter]
+    meters: list[inspect.Meter]
 
     @property
     def reduced(self) -> Tensor:
@@ -62,7 +63,7 @@ def step(reducer: Reducer, xs: Sequence[Tensor], states: Sequence[Any], peers: P
     return Held(replies, new, messages, transport.meters)
 
 
-def say(messages: Sequence[Message], peers: Peers | None = None) -> tuple[list[Reply], list[thinwire.Meter]]:
+def say(messages: Sequence[Message], peers: Peers | None = None) -> tuple[list[Reply], list[inspect.Meter]]:
     """One round in which every rank says one message."""
     transport = Simulated(len(messages))
     peers = peers or all_ranks(len(messages))

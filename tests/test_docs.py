@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 import thinwire
-from thinwire import Codec, Reducer
+from thinwire.extend import Codec, Reducer
 from thinwire.wire import payload
 
 PAGE = Path(__file__).parents[1] / "docs" / "attach.md"

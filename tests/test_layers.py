@@ -1,6 +1,8 @@
 """Imports go one way. This is checked on the import statements, so that a cycle is seen before anyone runs into it."""
 
 import ast
+import importlib
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 import thinwire
+from thinwire import extend
 
 ROOT = Path(thinwire.__file__).parent
 
@@ -91,6 +94,7 @@ LAYERS: dict[str, Layer] = {
     "__main__": Layer("`python -m thinwire`", ("cli",)),
 }
 DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
+PROTOCOLS = ("codec", "messages", "reducer", "replica", "strategy")  # in core
 STARTS_PROCESSES = ("lab", "cli")  # and so may know torch.distributed beside the transports
 
 
@@ -185,6 +189,41 @@ def test_what_is_allowed_is_used() -> None:
     assert {name: layer.below for name, layer in LAYERS.items() if {*layer.below} - used[name]} == {}
 
 
+MAY_ASK_THE_KIND = ("strategies", "reducers", "methods", "notation")
+
+
+def kinds_asked(dotted: str) -> Iterator[tuple[int, object]]:
+    """The classes that a module asks for by `isinstance`, `issubclass` or a `case`."""
+    names = vars(importlib.import_module(f"thinwire.{dotted}".removesuffix(".__init__")))
+    for node in ast.walk(sources()[dotted]):
+        asked: ast.expr
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
+            asked = node.args[1]
+        elif isinstance(node, ast.MatchClass):
+            asked = node.cls
+        else:
+            continue
+        try:
+            found = eval(compile(ast.Expression(asked), dotted, "eval"), dict(names))
+        except NameError:  # a local name
+            continue
+        for kind in found if isinstance(found, tuple) else getattr(found, "__args__", (found,)):
+            yield asked.lineno, kind
+
+
+def test_only_their_own_layers_ask_for_a_concrete_strategy_or_reducer() -> None:
+    # Everyone else asks the protocols. An abstract class is a protocol, too.
+    asked = []
+    for module in sources():
+        if layer_of(module) in (*MAY_ASK_THE_KIND, "__main__"):
+            continue
+        for line, kind in kinds_asked(module):
+            method = isinstance(kind, type) and issubclass(kind, extend.Strategy | extend.Reducer)
+            if method and not inspect.isabstract(kind):
+                asked.append(f"{module}:{line} {kind.__name__}")
+    assert asked == []
+
+
 def test_no_modules_import_each_other() -> None:
     # Within a layer too. A package's own file stands for all in it, so it may import them and not they it.
     graph = {module: {name for name, _ in modules_imported(module)} for module in sources()}
@@ -203,7 +242,10 @@ def test_no_modules_import_each_other() -> None:
 
 def test_the_core_knows_nothing_of_torch_but_its_tensor() -> None:
     foreign = {
-        (statement.module, statement.name) for statement in imports("core.protocols") if is_foreign(statement.module)
+        (statement.module, statement.name)
+        for name in PROTOCOLS
+        for statement in imports(f"core.{name}")
+        if is_foreign(statement.module)
     }
     assert foreign == {("torch", "Tensor")}
 
@@ -212,8 +254,9 @@ def is_foreign(module: str) -> bool:
     return module.split(".")[0] not in {*sys.stdlib_module_names, "thinwire"}
 
 
-def test_the_core_fits_on_a_page() -> None:
-    assert len((ROOT / "core" / "protocols.py").read_text().splitlines()) <= 190
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_protocol_fits_on_a_page(name: str) -> None:
+    assert len((ROOT / "core" / f"{name}.py").read_text().splitlines()) <= 240
 
 
 def attributes(dotted: str) -> Iterator[tuple[str, str, int]]:

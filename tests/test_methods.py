@@ -12,18 +12,17 @@ from thinwire import (
     Identity,
     NotationError,
     PowerSGD,
-    Rehearsal,
-    Simulated,
-    Strategy,
     TopK,
     methods,
     parse,
-    replica_of,
     strategy_of,
 )
+from thinwire.extend import Strategy
 from thinwire.methods import METHODS, notation_of
+from thinwire.simulate import Simulated, replica_of
 
 from .contracts.table import STRATEGIES
+from .rehearsal import Rehearsal
 
 every_name = pytest.mark.parametrize("name", METHODS)
 LARGE = 256 * 256

@@ -12,7 +12,6 @@ from thinwire import (
     Choose,
     ErrorFeedback,
     NotationError,
-    Peers,
     PowerSGD,
     Quantize,
     TopK,
@@ -21,6 +20,7 @@ from thinwire import (
     parse,
 )
 from thinwire.core.described import Described, parts_of
+from thinwire.extend import Peers
 from thinwire.methods import METHODS
 from thinwire.notation import LONGEST, vocabulary
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import thinwire
+from thinwire import simulate
 from thinwire.codecs import Identity
-from thinwire.core import EACH, Conversation, Message, Reply
+from thinwire.core import ALL_GATHER, Conversation, Message, Reply
 from thinwire.core.described import parts_of
 from thinwire.lab.tasks.workload import Split, Workload
 from thinwire.lab.tasks.workloads.camvid_pspnet import CamvidPSPNet
@@ -46,7 +47,7 @@ class Each(LGC):
     learning_steps: int = 10**9
 
     def all_said(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
-        heard = yield Message(x, Identity(), state.seed, source=EACH)
+        heard = yield Message(x, Identity(), state.seed, route=ALL_GATHER)
         return heard.reduced.mean(0), state._replace(step=state.step + 1)
 
 
@@ -99,10 +100,13 @@ def collected(plan: Plan, folder: Path) -> dict[str, Any]:
     training, _ = task.load(folder)
     model = task.model()
     shells = [deepcopy(model) for _ in range(plan.ranks)]  # where the exchange finds gradients; they are not trained
-    replicas = [thinwire.replica_of(m, rank=rank, size=plan.ranks) for rank, m in enumerate(shells)]
+    replicas = [simulate.replica_of(m, rank=rank, size=plan.ranks) for rank, m in enumerate(shells)]
     led = Recording(plan.ratio, values=Each(), order="value")
     strategy = thinwire.strategy_of(WarmUp(plan.dense, DGC(by=led)))
-    rehearsal = thinwire.Rehearsal(strategy, replicas)
+    averaging = strategy.gradient_averaging
+    assert averaging is not None, "DGC averages gradients"
+    states, cluster = [strategy.init(replica) for replica in replicas], simulate.Simulated(plan.ranks)
+    units = averaging.units(replicas[0])
     optimizer = task.optimizer(model)
     schedule = task.schedule(optimizer, plan.steps)
     drawn, losses, rates = batches(training, plan), [], []
@@ -113,20 +117,21 @@ def collected(plan: Plan, folder: Path) -> dict[str, Any]:
             total += loss / plan.ranks
             for p, gradient in zip(shell.parameters(), own, strict=True):
                 p.grad = gradient
-        rehearsal.before_update()
+        shared = [{name: p.grad for name, p in replica.parameters.items()} for replica in replicas]
+        results = cluster.run(
+            [averaging.exchange(units, g, plan.ranks, s) for g, s in zip(shared, states, strict=True)]
+        )
+        states = [result.state for result in results]
         for p, agreed in zip(model.parameters(), shells[0].parameters(), strict=True):
             p.grad = agreed.grad
         task.adjust(model)
         rates.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
-        rehearsal.after_update()
         schedule.step()
         losses.append(total)
         if step % 10 == 9:
             print(f"step {step + 1}: loss {sum(losses[-10:]) / 10:.3f}", flush=True)
-    (names,) = [
-        u.names for u in strategy.units(replicas[0]) if any(isinstance(x, Recording) for x in parts_of(u.reducer))
-    ]
+    (names,) = [u.names for u in units if any(isinstance(x, Recording) for x in parts_of(u.reducer))]
     sizes = [replicas[0].parameters[name].numel() for name in names]
     steps = [{"step": plan.dense + at, "leader": at % plan.ranks, **led.notes[at]} for at in sorted(led.notes)]
     return {"plan": plan._asdict(), "names": names, "sizes": sizes, "losses": losses, "rates": rates, "steps": steps}

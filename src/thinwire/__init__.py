@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
-    from . import distributions, methods
-    from .attach import attach, check_momentum
+    from . import extend, inspect, simulate
+    from .attach import attach
     from .codecs import (
         AdaptiveRandom,
         BinnedSign,
@@ -34,13 +34,10 @@ if TYPE_CHECKING:
         Ternary,
         TopK,
     )
-    from .core import EACH, Codec, Message, Parameter, PayloadError, Peers, Reducer, Replica, Reply, Strategy, lockstep
-    from .core.described import parts_of
-    from .core.lazy import Lazy, materialize
-    from .core.outcome import Learning
+    from .core import PayloadError
     from .entropy import GenNorm, Histogram, Huffman, Laplace, Normal, Rans
     from .handle import Handle
-    from .methods import gathered, served, settled, sharded, strategy_of
+    from .methods import METHODS, Method, gathered, notation_of, served, settled, sharded, strategy_of
     from .notation import NotationError, parse
     from .reducers import (
         DGC,
@@ -60,8 +57,6 @@ if TYPE_CHECKING:
         Sharded,
         WarmUp,
         When,
-        dedicated_servers,
-        servers,
     )
     from .replicator import (
         Context,
@@ -74,25 +69,17 @@ if TYPE_CHECKING:
         run_script,
     )
     from .runtime.nonfinite import NonFiniteError
-    from .runtime.preparation import prepared
-    from .runtime.rehearsal import Rehearsal
-    from .runtime.replica import replica_of
     from .strategies import (
         EASGD,
         ABTraining,
         DataParallel,
-        Decentralized,
         EdgeGossip,
         Gossip,
         Hierarchical,
-        Independent,
-        Layer,
         LeaderSGD,
         LocalSGD,
         OuterSGD,
         PushSum,
-        Unit,
-        check_placed,
     )
     from .strategies.ab_training import LowRankLayer, load_low_rank, merged
     from .topologies import (
@@ -101,26 +88,23 @@ if TYPE_CHECKING:
         Edges,
         ErdosRenyi,
         Exponential,
-        Graph,
         GroupsOf,
         Hypercube,
         OneGroup,
         RandomRegular,
         Ring,
         Star,
-        Topology,
         Torus,
         Weights,
-        all_ranks,
     )
-    from .transports import InProcessCluster, LockStepError, Meter, PeerLostError, ProcessGroupTransport, Simulated
+    from .transports import PeerLostError
 
 __all__ = [
     "DGC",
-    "EACH",
     "EASGD",
     "EF21",
     "LGC",
+    "METHODS",
     "ABTraining",
     "AdaComp",
     "AdaptiveRandom",
@@ -130,12 +114,10 @@ __all__ = [
     "Cast",
     "Chain",
     "Choose",
-    "Codec",
     "Complete",
     "Context",
     "ContractError",
     "DataParallel",
-    "Decentralized",
     "Difference",
     "Dither",
     "EdgeGossip",
@@ -149,7 +131,6 @@ __all__ = [
     "GenNorm",
     "GlobalBatchNorm",
     "Gossip",
-    "Graph",
     "GroupsOf",
     "Handle",
     "Hierarchical",
@@ -157,21 +138,14 @@ __all__ = [
     "Huffman",
     "Hypercube",
     "Identity",
-    "InProcessCluster",
-    "Independent",
     "LGCServer",
     "Laplace",
-    "Layer",
-    "Lazy",
     "LeaderSGD",
     "LeaderTopK",
-    "Learning",
     "LocalSGD",
-    "LockStepError",
     "LogicalDevice",
     "LowRankLayer",
-    "Message",
-    "Meter",
+    "Method",
     "MiniFloat",
     "NaturalCompression",
     "NonFiniteError",
@@ -180,74 +154,52 @@ __all__ = [
     "NotationError",
     "OneGroup",
     "OuterSGD",
-    "Parameter",
     "PayloadError",
     "PeerLostError",
-    "Peers",
     "PowerIteration",
     "PowerSGD",
-    "ProcessGroupTransport",
     "PushSum",
     "Quantize",
     "RandomK",
     "RandomRegular",
     "Rans",
-    "Reducer",
-    "Rehearsal",
-    "Replica",
     "Replicator",
-    "Reply",
     "Ring",
     "Round",
     "Server",
     "Sharded",
     "Shrink",
     "Sign",
-    "Simulated",
     "SparseSign",
     "Star",
-    "Strategy",
     "Tally",
     "Ternary",
     "TopK",
-    "Topology",
     "Torus",
-    "Unit",
     "WarmUp",
     "Weights",
     "When",
     "__version__",
-    "all_ranks",
     "attach",
-    "check_momentum",
-    "check_placed",
-    "dedicated_servers",
-    "distributions",
+    "extend",
     "gathered",
     "global_batch_norm",
+    "inspect",
     "load_low_rank",
-    "lockstep",
-    "materialize",
     "merged",
-    "methods",
+    "notation_of",
     "parse",
-    "parts_of",
-    "prepared",
-    "replica_of",
     "run_script",
     "served",
-    "servers",
     "settled",
     "sharded",
+    "simulate",
     "strategy_of",
 ]
 
-# The module of each public name, as in the imports above, which only type checkers read.
+# Where each name is defined. Checked against the imports above by tests/test_layers.py.
 _NAMES = {
-    "attach": (
-        "attach",
-        "check_momentum",
-    ),
+    "attach": ("attach",),
     "codecs": (
         "AdaptiveRandom",
         "BinnedSign",
@@ -269,25 +221,7 @@ _NAMES = {
         "Ternary",
         "TopK",
     ),
-    "core": (
-        "EACH",
-        "Codec",
-        "Message",
-        "Parameter",
-        "PayloadError",
-        "Peers",
-        "Reducer",
-        "Replica",
-        "Reply",
-        "Strategy",
-        "lockstep",
-    ),
-    "core.described": ("parts_of",),
-    "core.lazy": (
-        "Lazy",
-        "materialize",
-    ),
-    "core.outcome": ("Learning",),
+    "core": ("PayloadError",),
     "entropy": (
         "GenNorm",
         "Histogram",
@@ -298,7 +232,10 @@ _NAMES = {
     ),
     "handle": ("Handle",),
     "methods": (
+        "METHODS",
+        "Method",
         "gathered",
+        "notation_of",
         "served",
         "settled",
         "sharded",
@@ -326,8 +263,6 @@ _NAMES = {
         "Sharded",
         "WarmUp",
         "When",
-        "dedicated_servers",
-        "servers",
     ),
     "replicator": (
         "Context",
@@ -340,25 +275,17 @@ _NAMES = {
         "run_script",
     ),
     "runtime.nonfinite": ("NonFiniteError",),
-    "runtime.preparation": ("prepared",),
-    "runtime.rehearsal": ("Rehearsal",),
-    "runtime.replica": ("replica_of",),
     "strategies": (
         "EASGD",
         "ABTraining",
         "DataParallel",
-        "Decentralized",
         "EdgeGossip",
         "Gossip",
         "Hierarchical",
-        "Independent",
-        "Layer",
         "LeaderSGD",
         "LocalSGD",
         "OuterSGD",
         "PushSum",
-        "Unit",
-        "check_placed",
     ),
     "strategies.ab_training": (
         "LowRankLayer",
@@ -371,26 +298,16 @@ _NAMES = {
         "Edges",
         "ErdosRenyi",
         "Exponential",
-        "Graph",
         "GroupsOf",
         "Hypercube",
         "OneGroup",
         "RandomRegular",
         "Ring",
         "Star",
-        "Topology",
         "Torus",
         "Weights",
-        "all_ranks",
     ),
-    "transports": (
-        "InProcessCluster",
-        "LockStepError",
-        "Meter",
-        "PeerLostError",
-        "ProcessGroupTransport",
-        "Simulated",
-    ),
+    "transports": ("PeerLostError",),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 _SUBMODULES = (
@@ -398,13 +315,16 @@ _SUBMODULES = (
     "core",
     "distributions",
     "entropy",
+    "extend",
     "handle",
+    "inspect",
     "kernels",
     "methods",
     "notation",
     "reducers",
     "replicator",
     "runtime",
+    "simulate",
     "strategies",
     "topologies",
     "transports",

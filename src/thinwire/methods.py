@@ -2,19 +2,17 @@
 
 import difflib
 from collections.abc import Callable
-from dataclasses import replace
 
 from .core import Codec, Reducer, Strategy
 from .notation import parse, vocabulary
 from .reducers import forms
 from .short_names import METHODS as METHODS
 from .short_names import Method as Method
-from .strategies import EASGD, DataParallel, Hierarchical, LocalSGD
+from .strategies import DataParallel
 
 Built = Codec | Reducer | Strategy
-MethodLike = str | Built  # a method, as people say it
-WITH_ALL = DataParallel | EASGD | LocalSGD
-SERVER = "server:"  # before a method: by way of rank 0
+MethodLike = str | Built  # a method, as users write it
+SERVER = "server:"  # before a method: through a parameter server on rank 0
 
 
 def strategy_of(method: MethodLike) -> Strategy:
@@ -24,40 +22,37 @@ def strategy_of(method: MethodLike) -> Strategy:
 
 
 def sharded(method: MethodLike) -> Codec | Reducer | Strategy:
-    """The form in which every rank serves one shard: what a node carries stays flat as ranks are added."""
+    """The form in which every rank is the server of one shard: bytes per rank do not grow with the world size."""
     return _with_all(forms.sharded, _built(method))
 
 
 def served(method: MethodLike, rank: int | None = None, dedicated: bool | None = None) -> Codec | Reducer | Strategy:
-    """The form in which all speak to one rank only, and it to them; short, "server:" before the method.
+    """The form with a parameter server; in short, "server:" before the method.
 
-    By default rank 0 serves and trains like the others; with `dedicated`, it only serves and has no gradients.
+    By default the server is rank 0 and trains like the others; a `dedicated` server has no gradients of its own.
     """
     built = _built(method)
-    if isinstance(built, Strategy) and not isinstance(built, WITH_ALL):
-        raise ValueError(f"{notation_of(built)} cannot go by way of a server: its replicas do not speak with all")
+    if isinstance(built, Strategy) and not built.mean_of_all:
+        raise ValueError(
+            f"{notation_of(built)} cannot go through a server: its reducers do not work on all ranks at once"
+        )
     return forms.served(built, rank, dedicated)
 
 
 def gathered(method: MethodLike) -> Codec | Reducer | Strategy:
-    """The form in which every rank hears every other's whole message: one round, for few ranks."""
+    """The form with an all-gather: every rank receives every other's full message. One round, for few ranks."""
     return _with_all(forms.gathered, _built(method))
 
 
 def _with_all(rewritten: Callable[[Built], Built], method: Built) -> Built:
-    """Only those who speak with all have other forms of that."""
-    return method if isinstance(method, Strategy) and not isinstance(method, WITH_ALL) else rewritten(method)
+    """Only a strategy with reducers over all ranks has other forms."""
+    return method if isinstance(method, Strategy) and not method.mean_of_all else rewritten(method)
 
 
 def settled(method: MethodLike) -> Codec | Reducer | Strategy:
     """What a method becomes after its warm-up steps."""
-    return _warmed_up(forms.settled(_built(method)))
-
-
-def _warmed_up(built: Built) -> Built:
-    if isinstance(built, Hierarchical):
-        return replace(built, inner=_warmed_up(built.inner), outer=_warmed_up(built.outer))
-    return replace(built, after=0) if isinstance(built, LocalSGD) else built
+    built = forms.settled(_built(method))
+    return built.settled() if isinstance(built, Strategy) else built
 
 
 def notation_of(strategy: Strategy) -> str:

@@ -10,8 +10,10 @@ from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
 import thinwire
-from thinwire import Rehearsal, load_low_rank, prepared, strategy_of
+from thinwire import load_low_rank, strategy_of
+from thinwire.runtime.preparation import prepared
 
+from ..rehearsal import Rehearsal
 from .processes import run
 from .test_local_updates import attached, counts
 from .training import INPUTS, all_same, batch, classifier, held_out_loss, loss_of, parameters, refusal, same, train
@@ -215,7 +217,7 @@ def test_what_does_not_go_together_is_refused_and_leaves_the_model_as_it_was() -
     for nothing, groups, passed, compiled, plain, merge in run(refused, ranks=2):
         assert "on_nonfinite='pass' needs gradients that all ranks share" in passed[1]
         assert compiled[0] == "nothing", compiled
-        assert "no layer whose weight could be factored" in nothing[1]
+        assert "no layer whose weight can be factored" in nothing[1]
         assert "2 ranks cannot be put in GroupsOf(3)" in groups[1]
         assert plain[1] == "True"
         assert "Average() does not factor layers" in merge[1]

@@ -13,9 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Adam, Optimizer
 
 import thinwire
-from thinwire import Rehearsal, replica_of, strategy_of
+from thinwire import extend, inspect, strategy_of
+from thinwire.simulate import replica_of
 
 from ..contracts.table import TOPOLOGIES
+from ..rehearsal import Rehearsal
 from .processes import run
 from .training import (
     CLASSES,
@@ -51,7 +53,7 @@ def optimizer_of(kind: str, model: nn.Module) -> Optimizer:
     return SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
 
 
-def counts(meter: thinwire.Meter) -> dict[str, Any]:
+def counts(meter: inspect.Meter) -> dict[str, Any]:
     numbers = {name: value for name, value in meter.as_dict(prefix="").items() if not name.endswith("_seconds")}
     return numbers | meter.itemized()
 
@@ -73,9 +75,7 @@ def trained(method: str, kind: str = "sgd") -> dict[str, Any]:
     return found
 
 
-def rehearsed(
-    strategy: thinwire.Strategy, models: list[nn.Module], optimizers: list[Optimizer], steps: int
-) -> Rehearsal:
+def rehearsed(strategy: extend.Strategy, models: list[nn.Module], optimizers: list[Optimizer], steps: int) -> Rehearsal:
     replicas = [replica_of(model, rank=rank, size=len(models)) for rank, model in enumerate(models)]
     between = Rehearsal(strategy, replicas)
     for step in range(steps):
@@ -348,9 +348,9 @@ def refused(what: str) -> Any:
     [
         ("ddp", "attach the plain module"),
         ("cube", "2, 4, 8, ... ranks, not 3"),
-        ("one way", "lead in one direction or change"),
-        ("varies", "changes them"),
-        ("drifts", "PushSum(...) is made for such graphs"),
+        ("one way", "one-way or changing edges"),
+        ("varies", "neighbors in Exponential() change"),
+        ("drifts", "PushSum(...) works on such graphs"),
         ("continue", "needs all ranks"),
         ("choice", "'raise', 'continue', not 'panic'"),
         ("timeout", "above 0, not 0"),

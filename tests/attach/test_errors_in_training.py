@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import thinwire
+from thinwire import extend
 from thinwire.transports import ProcessGroupTransport
 
 from .processes import run
@@ -162,7 +163,7 @@ class Layer(nn.Module):
         return x @ self.weight
 
 
-def warned_of(method: thinwire.Codec) -> list[str]:
+def warned_of(method: extend.Codec) -> list[str]:
     ddp = DistributedDataParallel(Layer())
     handle = thinwire.attach(ddp, method)
     with warnings.catch_warnings(record=True) as caught:

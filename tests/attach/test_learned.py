@@ -12,7 +12,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 
 import thinwire
+from thinwire import inspect, simulate
 
+from ..rehearsal import Rehearsal
 from .processes import run
 from .training import all_same, classifier, loss_of, parameters, same, sgd
 
@@ -40,7 +42,7 @@ class Deeper(nn.Sequential):
 def attached(method: str) -> tuple[nn.Module, SGD, thinwire.Handle]:
     """Under DDP, which a server that does nothing else does not go with."""
     net: nn.Module = Deeper()
-    if thinwire.dedicated_servers(thinwire.strategy_of(method)):
+    if inspect.dedicated_servers(thinwire.strategy_of(method)):
         optimizer = sgd(net)
         return net, optimizer, thinwire.attach(net, method, optimizer=optimizer)
     net = DistributedDataParallel(net)
@@ -72,15 +74,13 @@ def trained(method: str) -> dict[str, Any]:
     }
 
 
-def rehearsed(method: str, ranks: int) -> tuple[list[dict[str, Tensor]], thinwire.Rehearsal]:
+def rehearsed(method: str, ranks: int) -> tuple[list[dict[str, Tensor]], Rehearsal]:
     """The same in one process."""
     nets = [Deeper() for _ in range(ranks)]
     optimizers = [sgd(net) for net in nets]
     strategy = thinwire.strategy_of(method)
-    serving = thinwire.dedicated_servers(strategy)
-    between = thinwire.Rehearsal(
-        strategy, [thinwire.replica_of(net, rank=rank, size=ranks) for rank, net in enumerate(nets)]
-    )
+    serving = inspect.dedicated_servers(strategy)
+    between = Rehearsal(strategy, [simulate.replica_of(net, rank=rank, size=ranks) for rank, net in enumerate(nets)])
     for step in range(STEPS):
         for rank, (net, optimizer) in enumerate(zip(nets, optimizers, strict=True)):
             optimizer.zero_grad()
@@ -163,8 +163,8 @@ def test_a_drop_of_the_learning_rate_is_looked_into() -> None:
     method = f"WarmUp(2, DGC(by=LeaderTopK(0.05, values=LGC({LEARNING.replace('0.999', '0.9')}), order='value')))"
     nets = [Deeper() for _ in range(2)]
     optimizers = [sgd(net) for net in nets]
-    replicas = [thinwire.replica_of(net, rank=rank, size=2) for rank, net in enumerate(nets)]
-    between = thinwire.Rehearsal(thinwire.strategy_of(method), replicas)
+    replicas = [simulate.replica_of(net, rank=rank, size=2) for rank, net in enumerate(nets)]
+    between = Rehearsal(thinwire.strategy_of(method), replicas)
     looks: list[tuple[float, bool]] = []
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

@@ -13,9 +13,11 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.utils.data import DataLoader, TensorDataset
 
 import thinwire
-from thinwire import Rehearsal, replica_of, strategy_of
+from thinwire import inspect, strategy_of
+from thinwire.simulate import replica_of
 
 from ..contracts.table import LOCAL
+from ..rehearsal import Rehearsal
 from .processes import run
 from .training import INPUTS, all_same, batch, classifier, held_out_loss, loss_of, parameters, refusal, same, sgd, train
 
@@ -39,7 +41,7 @@ def attached(model: nn.Module, method: str, optimizer: Optimizer) -> thinwire.Ha
     return thinwire.attach(model, method, optimizer=optimizer)
 
 
-def counts(meter: thinwire.Meter) -> dict[str, Any]:
+def counts(meter: inspect.Meter) -> dict[str, Any]:
     numbers = {name: value for name, value in meter.as_dict(prefix="").items() if not name.endswith("_seconds")}
     return numbers | meter.itemized()
 

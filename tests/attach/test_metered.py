@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 
 import thinwire
+from thinwire import simulate
 from thinwire.methods import strategy_of
 
 from .processes import run
@@ -30,9 +31,9 @@ def metered(method: str, bucket_cap_mb: float | None) -> dict:
 
 
 def simulated(method: str, ranks: int) -> list[dict]:
-    transport, strategy = thinwire.Simulated(ranks), strategy_of(method)
+    transport, strategy = simulate.Simulated(ranks), strategy_of(method)
     models = [classifier() for _ in range(ranks)]
-    replicas = [thinwire.replica_of(model, rank=rank, size=ranks) for rank, model in enumerate(models)]
+    replicas = [simulate.replica_of(model, rank=rank, size=ranks) for rank, model in enumerate(models)]
     states = [strategy.init(replica) for replica in replicas]
     for step in range(STEPS):
         for rank, model in enumerate(models):

@@ -147,4 +147,4 @@ def test_where_nobody_can_serve_apart_it_is_said() -> None:
         assert "rank 0 cannot both train and be a dedicated server" in mixed[1]
     ((kind, text),) = run(refused_alone, ranks=1)
     assert kind == "ValueError"
-    assert "needs ranks that train, beside what serves" in text
+    assert "needs ranks that train besides its dedicated servers" in text

@@ -11,7 +11,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Optimizer
 
 import thinwire
-from thinwire import DataParallel, Decentralized, WarmUp, parts_of, strategy_of
+from thinwire import DataParallel, WarmUp, strategy_of
+from thinwire.extend import Decentralized
+from thinwire.inspect import parts_of
 from thinwire.methods import METHODS
 
 INPUTS, CLASSES = 20, 10

@@ -10,7 +10,9 @@ import torch
 
 import thinwire
 import thinwire.lab
+from thinwire import simulate
 
+from ..rehearsal import Rehearsal
 from .training import NAMES, classifier, sgd
 
 torch.set_num_threads(1)
@@ -21,8 +23,8 @@ def use(method: str) -> None:
     draw = torch.Generator().manual_seed(0)
     for p in (p for model in models for p in model.parameters()):
         p.grad = torch.randn(p.shape, generator=draw)
-    replicas = [thinwire.replica_of(model, rank=rank, size=len(models)) for rank, model in enumerate(models)]
-    thinwire.Rehearsal(thinwire.strategy_of(method), replicas).before_update()
+    replicas = [simulate.replica_of(model, rank=rank, size=len(models)) for rank, model in enumerate(models)]
+    Rehearsal(thinwire.strategy_of(method), replicas).before_update()
 
 
 sgd(classifier())  # torch imports its compiler for the first optimizer, which takes as long as all of torch

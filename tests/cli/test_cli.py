@@ -23,12 +23,12 @@ def test_methods_lists_every_short_name_with_its_notation(capsys):
 
 def test_size_prints_the_same_figures_as_text_and_as_json(capsys):
     assert main(["size", "powersgd", "--model", "lenet", "--ranks", "2", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["elements"] == 61_706
-    assert told["ratio"] == pytest.approx(told["dense"] / told["payload"])
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["elements"] == 61_706
+    assert printed["ratio"] == pytest.approx(printed["dense"] / printed["payload"])
     assert main(["size", "powersgd", "--model", "lenet", "--ranks", "2"]) == 0
     shown = capsys.readouterr().out
-    assert f"{told['ratio']:.1f}x" in shown
+    assert f"{printed['ratio']:.1f}x" in shown
     assert "10 Gbit/s" in shown
 
 
@@ -42,7 +42,7 @@ def test_size_prints_the_same_figures_as_text_and_as_json(capsys):
         (["size", "topk", "--model", "lenet", "--ranks", "1"], "2 ranks or more"),
         (["train", "--method", "topk", "--out", "nowhere"], "needs a workload"),
         (["train", "--workload", "digits-cnn", "--out", "nowhere"], "needs a method"),
-        (["train", "--workload", "digits-cnn", "--method", "topk"], "needs a folder to go to: --out"),
+        (["train", "--workload", "digits-cnn", "--method", "topk"], "needs an output folder: --out"),
         (["train", "--workload", "digit-cnn", "--method", "topk", "--out", "nowhere"], "did you mean 'digits-cnn'"),
         (["train", "--workload", "digits-cnn", "--method", "topkk", "--out", "nowhere"], "did you mean 'topk'"),
         (["train", "--file", "nowhere.toml"], "nowhere.toml cannot be read"),
@@ -57,7 +57,7 @@ def test_size_prints_the_same_figures_as_text_and_as_json(capsys):
         (["topology", "ring", "--ranks", "4", "--svg", "nowhere/ring.svg"], "nowhere/ring.svg cannot be written"),
     ],
 )
-def test_mistakes_are_answered_with_one_clear_message(capsys, arguments, expected):
+def test_a_mistake_in_the_arguments_is_a_one_line_error(capsys, arguments, expected):
     assert main(arguments) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith("thinwire: ")
@@ -90,18 +90,18 @@ assert "torch" not in sys.modules
 TRAINING = ["--ranks", "2", "--transport", "simulated", "--steps", "3"]
 
 
-def test_train_saves_a_run_and_tells_it(tmp_path, capsys):
+def test_train_saves_a_run_and_prints_it(tmp_path, capsys):
     arguments = ["train", "--workload", called("Tiny"), "--method", "topk", *TRAINING, "--out", str(tmp_path)]
     assert main([*arguments, "--json"]) == 0
-    (told,) = json.loads(capsys.readouterr().out)
-    assert told == json.loads((tmp_path / "run.json").read_text())
+    (printed,) = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((tmp_path / "run.json").read_text())
     assert main(arguments) == 0
     shown = capsys.readouterr().out
     assert "topk" in shown
-    assert f"{told['ratio']:.1f}x" in shown
+    assert f"{printed['ratio']:.1f}x" in shown
 
 
-def test_a_run_is_repeated_from_the_file_that_it_left(tmp_path, capsys):
+def test_the_run_file_of_a_run_repeats_it(tmp_path, capsys):
     first, again, longer = (tmp_path / name for name in ("first", "again", "longer"))
     assert main(["train", "--workload", called("Tiny"), "--method", "topk", *TRAINING, "--out", str(first)]) == 0
     file = str(first / "run.toml")
@@ -112,7 +112,7 @@ def test_a_run_is_repeated_from_the_file_that_it_left(tmp_path, capsys):
     assert [run["steps"] for run in runs] == [3, 3, 10]
 
 
-def test_compare_takes_everything_from_a_run_file_and_reports(tmp_path, capsys):
+def test_compare_reads_all_settings_from_a_run_file_and_writes_a_report(tmp_path, capsys):
     out = tmp_path / "out"
     file = tmp_path / "comparison.toml"
     settings = {
@@ -137,7 +137,7 @@ def test_compare_takes_everything_from_a_run_file_and_reports(tmp_path, capsys):
     assert page.read_text() != before, "another target"
 
 
-def test_a_comparison_of_which_one_run_fails_reports_on_the_others(tmp_path, capsys, monkeypatch):
+def test_a_comparison_with_a_failed_run_reports_on_the_others(tmp_path, capsys, monkeypatch):
     reason = tmp_path / "reason"
     reason.touch()
     monkeypatch.setenv("DIVERGE_WHILE", str(reason))
@@ -153,22 +153,22 @@ def test_a_comparison_of_which_one_run_fails_reports_on_the_others(tmp_path, cap
         str(tmp_path),
     ]
     assert main(arguments) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("thinwire: topk, seed 1: diverged: NaN or infinity")
-    assert len(said.splitlines()) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("thinwire: topk, seed 1: diverged: NaN or infinity")
+    assert len(error.splitlines()) == 1
     assert len(list(tmp_path.rglob("run.json"))) == 3
     assert (tmp_path / "report.html").exists()
-    assert main(arguments) == 0, "the same command makes what is missing"
+    assert main(arguments) == 0, "the same command makes the missing run"
     assert len(list(tmp_path.rglob("run.json"))) == 4
 
 
-def test_a_disk_that_is_full_is_one_message_and_leaves_finished_runs(tmp_path):
+def test_a_full_disk_is_a_one_line_error_and_keeps_finished_runs(tmp_path):
     def arguments(method):
         out = str(tmp_path / method)
         return ["train", "--workload", called("Tiny"), "--method", method, *TRAINING, "--out", out]
 
     assert main(arguments("fp16")) == 0
-    limit = 1000  # bytes: as much as the notes before a run take, and less than the run
+    limit = 1000  # bytes: enough for the files written before a run, too few for the run
     script = f"""
 import resource, sys
 from thinwire.cli import main
@@ -192,7 +192,7 @@ def test_workloads_lists_every_task(capsys):
     assert all(name in shown for name in WORKLOADS)
 
 
-def test_scale_tells_of_growing_worlds(tmp_path, capsys):
+def test_scale_prints_figures_for_growing_world_sizes(tmp_path, capsys):
     arguments = ["scale", "topk", "--model", "lenet", "--ranks", "2..8", "--link", "100mbit"]
     picture = tmp_path / "scale.png"
     assert main([*arguments, "--json", "--out", str(picture)]) == 0
@@ -202,13 +202,13 @@ def test_scale_tells_of_growing_worlds(tmp_path, capsys):
     assert "8" in capsys.readouterr().out
 
 
-def test_topology_draws_a_graph_and_tells_its_figures(tmp_path, capsys):
+def test_topology_draws_a_graph_and_prints_its_figures(tmp_path, capsys):
     picture = tmp_path / "ring.svg"
     assert main(["topology", "ring", "--ranks", "8", "--json", "--svg", str(picture)]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["degree"] == 2
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["degree"] == 2
     assert picture.read_text("utf-8").startswith("<svg")
-    assert main(["topology", told["topology"], "--ranks", "8"]) == 0
+    assert main(["topology", printed["topology"], "--ranks", "8"]) == 0
     shown = capsys.readouterr().out
-    assert f"{told['spectral_gap']:.5g}" in shown
+    assert f"{printed['spectral_gap']:.5g}" in shown
     assert "⠒" in shown

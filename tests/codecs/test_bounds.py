@@ -18,7 +18,6 @@ from thinwire import (
     BinnedSign,
     Cast,
     Chain,
-    Codec,
     Dither,
     Entropy,
     ExponentialDither,
@@ -35,6 +34,7 @@ from thinwire import (
     Ternary,
     TopK,
 )
+from thinwire.extend import Codec
 from thinwire.wire import payload
 
 from ..helpers import random

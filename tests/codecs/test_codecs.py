@@ -10,7 +10,6 @@ from thinwire import (
     BinnedSign,
     Cast,
     Chain,
-    Codec,
     Entropy,
     Identity,
     Nonzero,
@@ -22,6 +21,7 @@ from thinwire import (
     Ternary,
     TopK,
 )
+from thinwire.extend import Codec
 from thinwire.wire import payload
 
 from ..helpers import random, same_bits

@@ -6,7 +6,6 @@ from thinwire import (
     BinnedSign,
     Cast,
     Chain,
-    Codec,
     Entropy,
     GenNorm,
     Histogram,
@@ -21,6 +20,7 @@ from thinwire import (
     Ternary,
     TopK,
 )
+from thinwire.extend import Codec
 from thinwire.wire import payload
 
 from ..entropy.sample_symbols import entries

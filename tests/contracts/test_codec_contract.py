@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from thinwire import Codec
 from thinwire.core.lazy import DeferredDifference, Lazy, copy_, left_after, materialize, zero_where
+from thinwire.extend import Codec
 from thinwire.wire import payload
 
 from ..helpers import random, same_bits

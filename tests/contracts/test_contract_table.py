@@ -5,7 +5,9 @@ from inspect import isabstract
 import pytest
 
 import thinwire
-from thinwire import Codec, Reducer, Strategy, Topology, codecs, parts_of, reducers, strategies, topologies
+from thinwire import codecs, reducers, strategies, topologies
+from thinwire.extend import Codec, Reducer, Strategy, Topology
+from thinwire.inspect import parts_of
 
 from .table import CODECS, REDUCERS, STRATEGIES, TOPOLOGIES
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from thinwire import Replica, Simulated, Strategy, replica_of
 from thinwire.core.outcome import StepResult
 from thinwire.core.states import plain, restored
+from thinwire.extend import Replica, Strategy
+from thinwire.simulate import Simulated, replica_of
 
 from ..helpers import random, same_bits, same_states
 from .table import DATA_PARALLEL

@@ -8,10 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from thinwire import Decentralized, NonFiniteError, Rehearsal, Replica, replica_of
+from thinwire import NonFiniteError
 from thinwire.core.states import plain, restored
+from thinwire.extend import Decentralized, Replica
+from thinwire.simulate import replica_of
 
 from ..helpers import random, same_bits, same_states
+from ..rehearsal import Rehearsal
 from .table import NEIGHBOURS
 
 every_strategy = pytest.mark.parametrize("strategy", NEIGHBOURS, ids=repr)

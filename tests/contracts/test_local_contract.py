@@ -7,12 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from thinwire import Hierarchical, Independent, LeaderSGD, Rehearsal
+from thinwire import Hierarchical, LeaderSGD
 from thinwire.core.states import plain, restored
+from thinwire.extend import Independent
 from thinwire.strategies.hierarchical import INSIDE
 from thinwire.strategies.local_sgd import WARM_UP
 
 from ..helpers import random, same_bits, same_states
+from ..rehearsal import Rehearsal
 from .table import LOCAL
 from .test_decentralized_contract import replicas
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from thinwire import ErrorFeedback, Reducer
+from thinwire import ErrorFeedback
 from thinwire.core.lazy import materialize, norm
 from thinwire.core.states import plain, restored
+from thinwire.extend import Reducer
 
 from ..helpers import Held, by_rank, same_bits, same_states, started, step
 from .table import FEEDBACK, LOSSLESS_REDUCERS, REDUCERS

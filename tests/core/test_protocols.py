@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from thinwire import Codec, Identity, Message, Quantize, Reply, TopK, all_ranks, lockstep
+from thinwire import Identity, Quantize, TopK
 from thinwire.core import Reducer, Strategy
 from thinwire.core.described import Described
 from thinwire.core.lazy import outline
 from thinwire.core.outcome import StepResult
+from thinwire.extend import Codec, Message, Reply, all_ranks, lockstep
 
 from ..helpers import parameter, random
 

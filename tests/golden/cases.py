@@ -19,7 +19,6 @@ from thinwire import (
     BinnedSign,
     Cast,
     Chain,
-    Codec,
     Dither,
     Entropy,
     ExponentialDither,
@@ -40,6 +39,7 @@ from thinwire import (
     Ternary,
     TopK,
 )
+from thinwire.extend import Codec
 from thinwire.wire import payload
 
 FILE = Path(__file__).with_name("wire.json")

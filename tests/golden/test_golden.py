@@ -2,7 +2,8 @@ import pytest
 import torch
 
 import thinwire
-from thinwire import Codec, parse
+from thinwire import parse
+from thinwire.extend import Codec
 from thinwire.wire import payload
 
 from .cases import CODECS, DTYPES, SEED, Frozen, from_hex, frozen, in_hex, load, tensor

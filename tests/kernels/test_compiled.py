@@ -14,6 +14,7 @@ STEPS = """
 import warnings
 import torch
 import thinwire
+from thinwire import extend, simulate
 
 reducer = thinwire.ErrorFeedback(thinwire.PowerSGD(2))
 x = torch.arange(240.0).sin().view(12, 20)
@@ -21,8 +22,8 @@ with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     state = reducer.init(x, 0)
     for _ in range(3):
-        rounds = thinwire.lockstep([(thinwire.all_ranks(1), reducer.reduce(x, state))])
-        (((reply, state),),) = thinwire.Simulated(1).run([rounds])
+        rounds = extend.lockstep([(extend.all_ranks(1), reducer.reduce(x, state))])
+        (((reply, state),),) = simulate.Simulated(1).run([rounds])
 print(len(said), *(warning.message for warning in said))
 print(reply.reduced.dense().norm().item())
 """

@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from thinwire import Codec, Dither, ExponentialDither, NaturalCompression, Round
+from thinwire import Dither, ExponentialDither, NaturalCompression, Round
 from thinwire.codecs.leveled import powers
 from thinwire.core.lazy import Lazy
+from thinwire.extend import Codec
 from thinwire.kernels.norms import norms
 from thinwire.kernels.quantization import dithered, in_powers, levelled, scales_of
 

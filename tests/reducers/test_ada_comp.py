@@ -2,22 +2,10 @@ import pytest
 import torch
 from torch import nn
 
-import thinwire
-from thinwire import (
-    AdaComp,
-    Average,
-    BinnedSign,
-    Chain,
-    DataParallel,
-    Entropy,
-    Parameter,
-    Simulated,
-    SparseSign,
-    TopK,
-    parse,
-    replica_of,
-)
+from thinwire import AdaComp, Average, BinnedSign, Chain, DataParallel, Entropy, SparseSign, TopK, extend, parse
 from thinwire.core.lazy import materialize, outline
+from thinwire.extend import Parameter
+from thinwire.simulate import Simulated, replica_of
 from thinwire.wire import payload
 
 
@@ -59,7 +47,7 @@ def test_what_is_left_unsaid_is_remembered_to_the_bit(form, coding):
         sent = payload.decode(payload.encode(message.tensor, message.codec, 0), message.codec, 0, gradient)
         assert torch.equal(sent, materialize(message.tensor)), "decoded as it was meant"
         with pytest.raises(StopIteration) as end:
-            conversation.send(thinwire.Reply(sent, sent))
+            conversation.send(extend.Reply(sent, sent))
         (_, state) = end.value.value
         residual = (residual + gradient) - sent
         assert torch.equal(reducer.residual(state), residual)
@@ -78,7 +66,7 @@ def test_both_forms_say_the_same_and_the_compact_one_is_shorter():
             said.append(materialize(message.tensor))
             sizes[i] = payload.encode(message.tensor, message.codec, 0).numel()
             with pytest.raises(StopIteration) as end:
-                conversation.send(thinwire.Reply(said[-1], said[-1]))
+                conversation.send(extend.Reply(said[-1], said[-1]))
             states[i] = end.value.value[1]
         assert torch.equal(*said)
     assert (AdaComp(500).codec, AdaComp(500, form="paper").codec) == (SparseSign(), BinnedSign(500))

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from thinwire import Average, Cast, Choose, ErrorFeedback, Parameter, PowerSGD, Quantize, Sign, TopK, WarmUp, When
+from thinwire import Average, Cast, Choose, ErrorFeedback, PowerSGD, Quantize, Sign, TopK, WarmUp, When
+from thinwire.extend import Parameter
 
 from ..helpers import parameter
 

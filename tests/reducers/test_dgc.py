@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam
 
-import thinwire
-from thinwire import DGC, Average, Cast, DataParallel, Identity, Simulated, replica_of
+from thinwire import DGC, Average, Cast, DataParallel, Identity, inspect
 from thinwire.core.states import plain, restored
 from thinwire.reducers.dgc import DGCState
+from thinwire.simulate import Simulated, replica_of
 
 from ..helpers import by_rank, parameter, random, same_bits, step
 
@@ -343,7 +343,7 @@ def test_an_invalid_setting_is_an_error(settings: dict[str, Any], message: str) 
 def test_an_optimizer_with_another_momentum_is_a_warning(method: str, optimizer: Any, told: str | None) -> None:
     made = optimizer([nn.Parameter(torch.zeros(3, 3))])
     if told is None:
-        thinwire.check_momentum(method, made)  # warnings are errors here
+        inspect.check_momentum(method, made)  # warnings are errors here
     else:
         with pytest.warns(UserWarning, match=told):
-            thinwire.check_momentum(method, made)
+            inspect.check_momentum(method, made)

@@ -16,23 +16,23 @@ from thinwire import (
     Nonzero,
     PowerSGD,
     Quantize,
-    Rehearsal,
     Server,
     Sharded,
     Sign,
     TopK,
     WarmUp,
     When,
-    dedicated_servers,
     gathered,
-    replica_of,
     served,
-    servers,
     settled,
     sharded,
     strategy_of,
 )
+from thinwire.inspect import dedicated_servers, servers
 from thinwire.methods import METHODS, notation_of
+from thinwire.simulate import replica_of
+
+from ..rehearsal import Rehearsal
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_warm_up_goes_by_way_of_the_server_too() -> None:
 
 @pytest.mark.parametrize("name", ["powergossip", "sgp", "ab", "lsgd"])
 def test_who_does_not_speak_with_all_has_no_server(name: str) -> None:
-    with pytest.raises(ValueError, match="cannot go by way of a server: its replicas do not speak with all"):
+    with pytest.raises(ValueError, match="cannot go through a server: its reducers do not work on all ranks"):
         strategy_of(f"server:{name}")
 
 

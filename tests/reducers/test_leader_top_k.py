@@ -9,25 +9,23 @@ from thinwire import (
     DGC,
     LGC,
     Average,
-    Codec,
     Difference,
     ErrorFeedback,
     GroupsOf,
     Hierarchical,
     Identity,
     LeaderTopK,
-    Parameter,
     PowerSGD,
     Quantize,
-    Reducer,
     Server,
     Sharded,
     Sign,
     TopK,
     WarmUp,
-    replica_of,
 )
 from thinwire.core.lazy import outline
+from thinwire.extend import Codec, Parameter, Reducer
+from thinwire.simulate import replica_of
 
 from ..helpers import by_rank, same_bits, started, step
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from thinwire import LGC, Identity, LeaderTopK, LGCServer, Parameter, Quantize, Reducer, Server
+from thinwire import LGC, Identity, LeaderTopK, LGCServer, Quantize, Server
 from thinwire.core.lazy import outline
+from thinwire.extend import Parameter, Reducer
 from thinwire.kernels import positions
 from thinwire.reducers.auto_encoder import AutoEncoder, stepped
 from thinwire.reducers.learned import Learned

@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from thinwire import Average, DataParallel, ErrorFeedback, PowerIteration, RandomK, Simulated, replica_of
+from thinwire import Average, DataParallel, ErrorFeedback, PowerIteration, RandomK
 from thinwire.core.states import plain, restored
+from thinwire.simulate import Simulated, replica_of
 
 from ..helpers import by_rank, exchanged, parameter, random, same_bits, started, step
 from .test_power_sgd import distance, low_rank, repeated, resnet18, trained

@@ -7,24 +7,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from thinwire import (
-    Average,
-    Cast,
-    DataParallel,
-    ErrorFeedback,
-    PowerIteration,
-    PowerSGD,
-    RandomK,
-    Reducer,
-    Simulated,
-    Strategy,
-    all_ranks,
-    lockstep,
-    replica_of,
-)
+from thinwire import Average, Cast, DataParallel, ErrorFeedback, PowerIteration, PowerSGD, RandomK
 from thinwire.core.lazy import materialize
 from thinwire.core.states import plain, restored
+from thinwire.extend import Reducer, Strategy, all_ranks, lockstep
 from thinwire.lab.tasks.models import named
+from thinwire.simulate import Simulated, replica_of
 
 from ..helpers import by_rank, exchanged, parameter, random, same_bits, started, step
 

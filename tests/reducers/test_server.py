@@ -7,7 +7,6 @@ from thinwire import (
     Average,
     Cast,
     Choose,
-    Codec,
     ErrorFeedback,
     FittedFloat,
     Identity,
@@ -16,15 +15,14 @@ from thinwire import (
     PowerSGD,
     Quantize,
     RandomK,
-    Reducer,
     Server,
     Sharded,
     Sign,
     TopK,
     When,
-    all_ranks,
 )
 from thinwire.core.lazy import materialize
+from thinwire.extend import Codec, Reducer, all_ranks
 
 from ..helpers import by_rank, same_bits, started, step
 
@@ -110,7 +108,7 @@ def test_a_reducer_agrees_on_the_same_by_way_of_a_server(reducer: Reducer, down:
         for here, there in zip(served.replies, direct.replies, strict=True):
             assert same_bits(here.reduced, there.reduced)
             assert same_bits(here.sent, there.sent)
-        assert all(message.target == 1 or message.source == 1 for said in served.messages for message in said)
+        assert all(1 in message.route.named for said in served.messages for message in said)
         assert [bool(meter.received) for meter in served.meters] == [True] * NODES
         assert all(set(meter.sent) <= {1} for rank, meter in enumerate(served.meters) if rank != 1)
 
@@ -144,7 +142,7 @@ def test_who_only_serves_counts_for_nothing() -> None:
 
 def test_a_server_rank_outside_the_world_is_an_error() -> None:
     suited, states = started(Server(Identity(), Identity(), rank=2), torch.zeros(5), 2)
-    with pytest.raises(ValueError, match="rank 2 as its target, but there are only 2 ranks"):
+    with pytest.raises(ValueError, match="reduce to 2, but there are only 2 ranks"):
         step(suited, by_rank(2, 5), states)
 
 

@@ -3,7 +3,8 @@ from functools import cache
 import pytest
 import torch
 
-from thinwire import Average, Cast, Chain, Codec, Entropy, Identity, Quantize, RandomK, Reducer, Sharded, Sign, TopK
+from thinwire import Average, Cast, Chain, Entropy, Identity, Quantize, RandomK, Sharded, Sign, TopK
+from thinwire.extend import Codec, Reducer
 
 from ..helpers import by_rank, same_bits, started, step
 

@@ -1,9 +1,10 @@
 import pytest
 import torch
 
-from thinwire import Average, Cast, ErrorFeedback, PowerSGD, RandomK, Reducer, TopK, WarmUp
+from thinwire import Average, Cast, ErrorFeedback, PowerSGD, RandomK, TopK, WarmUp
 from thinwire.core.lazy import materialize
 from thinwire.core.states import plain, restored
+from thinwire.extend import Reducer
 
 from ..helpers import by_rank, parameter, same_bits, started, step
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from tests.attach import processes
 from tests.helpers import random
-from thinwire import Context, GlobalBatchNorm, InProcessCluster, Replicator, global_batch_norm
+from thinwire import Context, GlobalBatchNorm, Replicator, global_batch_norm
+from thinwire.simulate import InProcessCluster
 
 CHANNELS = 3
 EVEN = ((5, 5), (4, 4))  # examples of each replica, step by step

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 import thinwire
 from tests.attach.processes import run
 from tests.replicator.test_replicator import bits, network
-from thinwire import InProcessCluster, Replicator
+from thinwire import Replicator
+from thinwire.simulate import InProcessCluster
 
 
 def shuffled(context: thinwire.Context) -> Iterator[Tensor]:

@@ -12,7 +12,8 @@ from torch import nn
 
 import thinwire
 from tests.attach.processes import Gone, run
-from thinwire import ContractError, InProcessCluster
+from thinwire import ContractError
+from thinwire.simulate import InProcessCluster
 
 RANKS = 3
 

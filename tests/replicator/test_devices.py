@@ -11,7 +11,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 import thinwire
 from tests.attach.processes import run
-from thinwire import InProcessCluster, Replicator
+from thinwire import Replicator
+from thinwire.simulate import InProcessCluster
 
 STEPS = 4
 

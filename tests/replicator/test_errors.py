@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 import thinwire
 from tests.attach.processes import run
-from thinwire import InProcessCluster, Replicator
+from thinwire import Replicator
+from thinwire.simulate import InProcessCluster
 from thinwire.transports import failure_agreement as meeting
 
 EITHER = pytest.mark.parametrize("ranks", ["threads", "processes"])

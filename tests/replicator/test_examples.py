@@ -1,12 +1,16 @@
 """The examples do what they say: alone, as ranks of one process, and as processes."""
 
+import ast
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
 from tests.attach.processes import run
 
-from .replica_scripts import printed, printed_by_rank
+from .replica_scripts import EXAMPLES, printed, printed_by_rank
 
 
 def number(name: str, text: str) -> float:
@@ -20,6 +24,39 @@ def numbers(name: str, text: str) -> list[float]:
 
 def digests(text: str) -> list[str]:
     return re.findall(r"digest (\w{12})", text)
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_no_example_imports_the_lab(path):
+    imported = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported |= {f"{node.module}.{alias.name}" for alias in node.names}
+    assert "thinwire" in imported
+    assert [name for name in imported if f"{name}.".startswith("thinwire.lab.")] == []
+
+
+class TestDDP:
+    def test_torchrun_trains_it_and_one_line_compresses(self):
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        command = [*launch, str(EXAMPLES / "ddp.py"), "--steps", "60"]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+        assert ran.returncode == 0, ran.stderr
+        *progress, last = ran.stdout.splitlines()
+        assert number("loss", last) < number("loss", progress[0]) - 0.5
+        assert number("compression ratio", last) > 10
+        assert last.startswith("powersgd: ")
+
+    def test_it_is_a_plain_script_with_one_line_added(self):
+        script = (EXAMPLES / "ddp.py").read_text()
+        code = [line for line in script.split('"""')[2].splitlines() if line.strip()]
+        assert [line for line in code if "thinwire." in line] == [
+            "handle = thinwire.attach(model, args.method)  # the one line"
+        ]
+        assert len(code) <= 45
 
 
 class TestClassifier:

@@ -6,7 +6,8 @@ from torch import Tensor, nn
 
 import thinwire
 from tests.attach.processes import run
-from thinwire import InProcessCluster, Replicator
+from thinwire import Replicator
+from thinwire.simulate import InProcessCluster
 
 
 def fed(seed: int | None, devices: int = 1) -> tuple[int, list[float]]:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from tests.attach import processes
 from tests.helpers import random
-from thinwire import InProcessCluster, Replicator, Tally
+from thinwire import Replicator, Tally
+from thinwire.simulate import InProcessCluster
 
 SIZES = (3, 0, 1, 8)  # values that replicas have
 

@@ -11,7 +11,7 @@ import torch
 
 import thinwire
 from tests.attach.processes import run
-from thinwire import InProcessCluster
+from thinwire.simulate import InProcessCluster
 
 RANKS = 3
 

@@ -10,7 +10,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import thinwire
 from tests.attach.processes import run
-from thinwire import InProcessCluster, Replicator
+from thinwire import Replicator
+from thinwire.simulate import InProcessCluster
 
 STEPS = 5
 
@@ -88,7 +89,7 @@ def test_replicas_draw_numbers_of_their_own_from_one_seed():
 
 def test_the_launchers_method_goes_first(monkeypatch):
     monkeypatch.setenv(Replicator.VARIABLE, "int8")
-    assert Replicator("dense").method == thinwire.methods.notation_of(thinwire.strategy_of("int8"))
+    assert Replicator("dense").method == thinwire.notation_of(thinwire.strategy_of("int8"))
     monkeypatch.setenv(Replicator.VARIABLE, "no such thing")
     with pytest.raises(ValueError, match="no such thing"):
         Replicator("dense")

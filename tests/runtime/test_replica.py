@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from thinwire import replica_of
 from thinwire.runtime.replica import parameters_of
+from thinwire.simulate import replica_of
 
 
 class Model(nn.Module):

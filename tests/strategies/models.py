@@ -7,7 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from thinwire import Rehearsal, Replica, Strategy, prepared
+from thinwire.extend import Replica, Strategy
+from thinwire.runtime.preparation import prepared
+
+from ..rehearsal import Rehearsal
 
 Make = Callable[[nn.Module], Optimizer]
 

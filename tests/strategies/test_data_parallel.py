@@ -11,14 +11,13 @@ from thinwire import (
     Identity,
     PowerSGD,
     Quantize,
-    Reducer,
     Server,
     Sharded,
     Sign,
-    Simulated,
     When,
-    replica_of,
 )
+from thinwire.extend import Reducer
+from thinwire.simulate import Simulated, replica_of
 
 from ..helpers import random, same_bits
 

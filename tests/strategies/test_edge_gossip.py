@@ -15,17 +15,17 @@ from thinwire import (
     PowerSGD,
     Quantize,
     RandomK,
-    Rehearsal,
-    Replica,
     Ring,
     Star,
     TopK,
-    replica_of,
 )
+from thinwire.extend import Replica
 from thinwire.lab.tasks import models
 from thinwire.reducers.low_rank import orthonormal
+from thinwire.simulate import replica_of
 
 from ..helpers import same_bits
+from ..rehearsal import Rehearsal
 
 
 def crowd(ranks: int, *shape: int) -> list[Replica]:
@@ -164,7 +164,7 @@ def test_what_does_not_go_together_is_refused(reducer: Any, topology: Any, probl
 
 
 def test_an_edge_is_a_conversation() -> None:
-    with pytest.raises(ValueError, match="ways that lead in one direction or change"):
+    with pytest.raises(ValueError, match="one-way or changing edges"):
         EdgeGossip(RandomK(0.5), Exponential()).graph(8)
 
 

@@ -20,12 +20,12 @@ from thinwire import (
     OuterSGD,
     PowerSGD,
     Quantize,
-    Rehearsal,
     TopK,
-    replica_of,
 )
+from thinwire.simulate import replica_of
 from thinwire.strategies.hierarchical import INSIDE
 
+from ..rehearsal import Rehearsal
 from .models import Ranks, close, model
 
 MEETS = LocalSGD(Identity(), every=4)
@@ -205,9 +205,9 @@ def test_a_gradient_that_is_not_finite_is_heard_of_in_all_groups() -> None:
     [
         (lambda: Hierarchical(Gossip(Identity()), Identity()), "averages gradients or takes LocalSGD within groups"),
         (lambda: Hierarchical(Identity(), Gossip(Identity())), "averages gradients or takes LocalSGD between groups"),
-        (lambda: Hierarchical(Identity(), LocalSGD(Identity(), delay=2)), "waits for its meetings"),
-        (lambda: Hierarchical(LocalSGD(Identity(), every=3), MEETS), "does not meet at a multiple of every=3"),
-        (lambda: Hierarchical(MEETS, Identity()), "have to have met whenever groups speak"),
+        (lambda: Hierarchical(Identity(), LocalSGD(Identity(), delay=2)), "does not support overlap"),
+        (lambda: Hierarchical(LocalSGD(Identity(), every=3), MEETS), "an every that is a multiple of 3"),
+        (lambda: Hierarchical(MEETS, Identity()), "must have synchronized before it exchanges"),
         (lambda: Hierarchical(Identity(), MEETS, 4), r"groups such as GroupsOf\(4\) or ByHost\(\), not 4"),
         (lambda: Hierarchical("dense", MEETS), "a codec or a reducer is needed here, not 'dense'"),
         (lambda: Hierarchical(Identity(), Identity(), GroupsOf(3)).check(4), "1 would be left over"),

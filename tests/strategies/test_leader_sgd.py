@@ -5,9 +5,11 @@ import torch
 from torch import nn
 from torch.optim import SGD, Optimizer
 
-from thinwire import EASGD, Cast, GroupsOf, Identity, LeaderSGD, LocalSGD, NonFiniteError, Quantize, Rehearsal, Replica
+from thinwire import EASGD, Cast, GroupsOf, Identity, LeaderSGD, LocalSGD, NonFiniteError, Quantize
+from thinwire.extend import Replica
 
 from ..helpers import same_bits
+from ..rehearsal import Rehearsal
 from .models import Ranks, close, loss_of, model
 
 

@@ -165,8 +165,8 @@ def test_parameters_that_are_not_finite_end_the_run_by_name() -> None:
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: LocalSGD(Identity(), every=0), "meets every 1 step or more, not 0"),
-        (lambda: LocalSGD(Identity(), every=2.5), "meets every 1 step or more, not 2.5"),
+        (lambda: LocalSGD(Identity(), every=0), "synchronizes every 1 step or more, not 0"),
+        (lambda: LocalSGD(Identity(), every=2.5), "synchronizes every 1 step or more, not 2.5"),
         (lambda: LocalSGD(Identity(), every=4, delay=5), "a delay from 0 steps to every=4, not 5"),
         (lambda: LocalSGD(Identity(), after=-1), "begins after 0 steps or more, not -1"),
         (lambda: LocalSGD(Identity(), outer=0.7), r"such as OuterSGD\(0.7\), not 0.7"),

@@ -6,22 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from thinwire import (
-    Cast,
-    Codec,
-    Complete,
-    Edges,
-    Exponential,
-    Identity,
-    PushSum,
-    Quantize,
-    Rehearsal,
-    Replica,
-    Ring,
-    Topology,
-)
+from thinwire import Cast, Complete, Edges, Exponential, Identity, PushSum, Quantize, Ring
+from thinwire.extend import Codec, Replica, Topology
 
 from ..helpers import same_bits
+from ..rehearsal import Rehearsal
 
 DIRECTED = Edges(((0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (0, 3)), directed=True)
 

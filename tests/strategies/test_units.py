@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from thinwire import DGC, Choose, Identity, LeaderTopK, Replica, Sign, TopK, When
+from thinwire import DGC, Choose, Identity, LeaderTopK, Sign, TopK, When
+from thinwire.extend import Replica
 from thinwire.strategies.units import units_of
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinwire import Edges, Graph, Ring, Topology, Weights, parse
+from thinwire import Edges, Ring, Weights, parse
+from thinwire.extend import Graph, Topology
 from thinwire.topologies import edges_left
 
 

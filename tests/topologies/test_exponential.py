@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from thinwire import Exponential, Graph
+from thinwire import Exponential
+from thinwire.extend import Graph
 
 POWERS = [2, 4, 8, 16, 32, 64]
 

@@ -5,7 +5,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from thinwire import Graph
+from thinwire.extend import Graph
 from thinwire.topologies.graph import metropolis, reached
 
 HALF = np.full((2, 2), 0.5)

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from thinwire import ErdosRenyi, Graph, RandomRegular, parse
+from thinwire import ErdosRenyi, RandomRegular, parse
+from thinwire.extend import Graph
 
 SIZES = st.integers(1, 24)
 FROZEN_REGULAR = ((0, 3), (0, 4), (0, 5), (1, 2), (1, 3), (1, 4), (2, 3), (2, 5), (4, 5))

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from thinwire import Complete, Edges, Hypercube, Ring, Star, Topology, Torus
+from thinwire import Complete, Edges, Hypercube, Ring, Star, Torus
+from thinwire.extend import Topology
 
 
 def test_a_ring_of_8_has_the_figures_of_the_books() -> None:

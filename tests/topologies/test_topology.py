@@ -5,20 +5,8 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from thinwire import (
-    Complete,
-    Edges,
-    ErdosRenyi,
-    Exponential,
-    Graph,
-    Hypercube,
-    RandomRegular,
-    Ring,
-    Star,
-    Topology,
-    Torus,
-    Weights,
-)
+from thinwire import Complete, Edges, ErdosRenyi, Exponential, Hypercube, RandomRegular, Ring, Star, Torus, Weights
+from thinwire.extend import Graph, Topology
 
 SYMMETRIC = [Ring(), Torus(), Star(), Complete(), Hypercube(), RandomRegular(), RandomRegular(4), ErdosRenyi(0.6)]
 KINDS = [*SYMMETRIC, Exponential(), Exponential(2)]

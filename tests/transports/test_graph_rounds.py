@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from thinwire import Codec, Identity, LockStepError, Message, Nonzero, Peers, Quantize, Simulated, lockstep
+from thinwire import Identity, Nonzero, Quantize
+from thinwire.extend import Codec, Message, Peers, Route, broadcast_from, lockstep, reduce_to
+from thinwire.simulate import LockStepError, Simulated
 from thinwire.topologies import Complete, Edges, ErdosRenyi, Exponential, Graph, Ring, Star, Topology, Torus
 
 from ..helpers import by_rank, same_bits
@@ -98,15 +100,15 @@ def test_neighbours_who_do_not_say_the_same_are_told_apart() -> None:
         return lockstep([(graph.row(rank), once())])
 
     talks = [says(rank, Quantize(8) if rank == 2 else Identity()) for rank in range(4)]
-    with pytest.raises(LockStepError, match=r"rank 2 says .*Quantize.* to rank 1, which expects .*Identity"):
+    with pytest.raises(LockStepError, match=r"rank 2 sends .*Quantize.* to rank 1, which expects .*Identity"):
         Simulated(4).run(talks)
 
 
 @pytest.mark.parametrize(
     ("peers", "problem"),
     [
-        (Peers("odd", ((0, 1.0),), (1, 7)), "heard by ranks that are not here: there are 2"),
-        (Peers("odd", ((1, 1.0),)), "is not for rank 0 to speak to"),
+        (Peers("odd", ((0, 1.0),), (1, 7)), "received by ranks that do not exist: there are 2"),
+        (Peers("odd", ((1, 1.0),)), "does not include rank 0"),
     ],
 )
 def test_peers_that_cannot_be_are_refused(peers: Peers, problem: str) -> None:
@@ -117,11 +119,11 @@ def test_peers_that_cannot_be_are_refused(peers: Peers, problem: str) -> None:
         Simulated(2).run([lockstep([(peers, once())]), lockstep([(peers, once())])])
 
 
-@pytest.mark.parametrize("end", ["source", "target"])
-def test_a_message_to_some_has_no_source_and_no_target(end: str) -> None:
+@pytest.mark.parametrize("route", [broadcast_from(0), reduce_to(0)], ids=str)
+def test_a_message_to_some_ranks_is_a_sum(route: Route) -> None:
     def once() -> Any:
-        return (yield Message(torch.zeros(3), Identity(), **{end: 0}))  # type: ignore[arg-type]
+        return (yield Message(torch.zeros(3), Identity(), route=route))
 
     edge = Peers("edge", ((0, -1.0), (1, 1.0)))
-    with pytest.raises(ValueError, match="neither a source nor a target"):
+    with pytest.raises(ValueError, match=f"a sum over them, not {route}"):
         Simulated(3).run([lockstep([(edge, once())]) for _ in range(3)])

@@ -9,30 +9,11 @@ from torch import Tensor
 
 from tests.attach.processes import run
 from tests.attach.training import same
-from thinwire import (
-    Average,
-    Cast,
-    Codec,
-    Entropy,
-    ErrorFeedback,
-    Gossip,
-    Identity,
-    LockStepError,
-    Message,
-    Peers,
-    PowerSGD,
-    ProcessGroupTransport,
-    Quantize,
-    Reducer,
-    Server,
-    Sharded,
-    Simulated,
-    all_ranks,
-    lockstep,
-    replica_of,
-)
+from thinwire import Average, Cast, Entropy, ErrorFeedback, Gossip, Identity, PowerSGD, Quantize, Server, Sharded
 from thinwire.core.lazy import materialize
+from thinwire.extend import Codec, Message, Peers, ProcessGroupTransport, Reducer, all_ranks, lockstep
 from thinwire.reducers import as_reducer
+from thinwire.simulate import LockStepError, Simulated, replica_of
 from thinwire.topologies import within
 
 from ..helpers import by_rank, same_bits
@@ -167,7 +148,7 @@ def test_neighbours_may_have_a_world_of_their_own() -> None:
 
 @pytest.mark.parametrize("ranks", [(1, 2), (2, 0), (0, 0), (0, 3), ()])
 def test_a_world_has_its_speaker_and_each_rank_once(ranks: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="rank 0 of 3 cannot speak among ranks"):
+    with pytest.raises(ValueError, match="rank 0 of 3 cannot send among ranks"):
         Simulated(3).run([within(ranks, said([torch.ones(2)], Identity(), 2)) for _ in range(3)])
 
 
@@ -179,7 +160,7 @@ def test_a_round_has_one_world() -> None:
         apart = Peers("odd", ((0, 1.0),), within=(0,))
         return (yield from lockstep([(all_ranks(2), once()), (apart, once())]))
 
-    with pytest.raises(ValueError, match="a round is held among the same ranks"):
+    with pytest.raises(ValueError, match="messages of a round are among the same ranks"):
         Simulated(2).run([twice() for _ in range(2)])
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 import thinwire
 from tests.attach.processes import run
-from thinwire import InProcessCluster
+from thinwire.simulate import InProcessCluster
 from thinwire.transports import LockStepError, PeerLostError, Post, here
 
 

@@ -2,7 +2,7 @@ from dataclasses import fields
 
 import pytest
 
-from thinwire import Meter
+from thinwire.inspect import Meter
 
 
 def counted() -> Meter:

@@ -11,10 +11,12 @@ from torch import nn
 import thinwire
 from tests.attach.processes import run
 from tests.attach.training import BY_RANKS, all_same, refusal, same
-from thinwire import ProcessGroupTransport, Simulated, all_ranks
+from thinwire import extend, inspect, simulate
 from thinwire.core import Message, lockstep
 from thinwire.core.states import plain
+from thinwire.extend import ProcessGroupTransport, all_ranks
 from thinwire.methods import strategy_of
+from thinwire.simulate import Simulated
 from thinwire.transports import process_group as collectives
 
 STEPS = 4
@@ -43,14 +45,14 @@ def gradients_of(model: nn.Module) -> dict:
     return {name: p.grad.clone() for name, p in model.named_parameters()}
 
 
-def counts(meter: thinwire.Meter) -> dict:
+def counts(meter: inspect.Meter) -> dict:
     return {name: getattr(meter, name) for name in COUNTS}
 
 
 def on_real_ranks(method: str) -> dict:
     transport = ProcessGroupTransport()
     strategy, model = strategy_of(method), Odd()
-    replica = thinwire.replica_of(model, rank=transport.rank, size=transport.size)
+    replica = simulate.replica_of(model, rank=transport.rank, size=transport.size)
     state, reduced = strategy.init(replica), []
     for step in range(STEPS):
         set_gradients(model, step, transport.rank)
@@ -64,7 +66,7 @@ def on_real_ranks(method: str) -> dict:
 def on_simulated_ranks(method: str, ranks: int) -> list[dict]:
     transport, strategy = Simulated(ranks), strategy_of(method)
     models = [Odd() for _ in range(ranks)]
-    replicas = [thinwire.replica_of(model, rank=rank, size=ranks) for rank, model in enumerate(models)]
+    replicas = [simulate.replica_of(model, rank=rank, size=ranks) for rank, model in enumerate(models)]
     states = [strategy.init(replica) for replica in replicas]
     reduced: list[list[dict]] = [[] for _ in range(ranks)]
     for step in range(STEPS):
@@ -96,10 +98,10 @@ def say(message: Message) -> Any:
     return reply.reduced.clone(), reply.sent.clone()
 
 
-def spoken(source: int | None, target: int | None, codec: Any) -> tuple:
+def exchanged(route: extend.Route, codec: Any) -> tuple:
     transport = ProcessGroupTransport()
     mine = torch.arange(6.0) + 10 * transport.rank
-    talk = lockstep([(all_ranks(transport.size), say(Message(mine, codec, source=source, target=target)))])
+    talk = lockstep([(all_ranks(transport.size), say(Message(mine, codec, route=route)))])
     (outcome,) = transport.run(talk)
     return outcome
 
@@ -109,21 +111,21 @@ ALL = sum(torch.arange(6.0) + 10 * rank for rank in range(4)) / 4
 
 @pytest.mark.parametrize("codec", [thinwire.Identity(), thinwire.Nonzero()], ids=["linear", "variable"])
 def test_all_speak_and_all_hear_the_mean(codec: Any) -> None:
-    for rank, (reduced, sent) in enumerate(run(spoken, None, None, codec, ranks=4)):
+    for rank, (reduced, sent) in enumerate(run(exchanged, extend.ALL_REDUCE, codec, ranks=4)):
         assert torch.equal(reduced, ALL)
         assert torch.equal(sent, torch.arange(6.0) + 10 * rank)
 
 
 @pytest.mark.parametrize("codec", [thinwire.Identity(), thinwire.Nonzero()], ids=["linear", "variable"])
 def test_one_speaks_and_all_hear_it(codec: Any) -> None:
-    for rank, (reduced, sent) in enumerate(run(spoken, 2, None, codec, ranks=4)):
+    for rank, (reduced, sent) in enumerate(run(exchanged, extend.broadcast_from(2), codec, ranks=4)):
         assert torch.equal(reduced, torch.arange(6.0) + 20)
         assert torch.equal(sent, torch.arange(6.0) + 20 if rank == 2 else torch.zeros(6))
 
 
 @pytest.mark.parametrize("codec", [thinwire.Identity(), thinwire.Nonzero()], ids=["linear", "variable"])
 def test_all_speak_and_one_hears_the_mean(codec: Any) -> None:
-    for rank, (reduced, sent) in enumerate(run(spoken, None, 1, codec, ranks=4)):
+    for rank, (reduced, sent) in enumerate(run(exchanged, extend.reduce_to(1), codec, ranks=4)):
         assert torch.equal(reduced, ALL if rank == 1 else torch.zeros(6))
         assert torch.equal(sent, torch.arange(6.0) + 10 * rank)
 
@@ -158,7 +160,7 @@ def spoken_between() -> tuple[list[float], list[float]]:
     """The user's messages and ours at the same time, in an order that differs between ranks."""
     transport = ProcessGroupTransport()
     strategy, model = strategy_of("powersgd"), Odd()
-    replica = thinwire.replica_of(model, rank=transport.rank, size=transport.size)
+    replica = simulate.replica_of(model, rank=transport.rank, size=transport.size)
     talk = strategy.before_update(replica, strategy.init(replica))
     set_gradients(model, 0, transport.rank)
     note, total = torch.full((3,), 7.0 * transport.rank), torch.full((3,), transport.rank + 1.0)

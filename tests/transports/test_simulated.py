@@ -6,32 +6,39 @@ import torch
 from torch import Tensor
 
 from thinwire import (
-    EACH,
     Average,
     Cast,
-    Codec,
     Entropy,
     ErrorFeedback,
     Identity,
-    LockStepError,
-    Message,
-    Meter,
     Nonzero,
-    Peers,
     PowerSGD,
     Quantize,
     RandomK,
-    Reducer,
-    Reply,
     Server,
     Sharded,
     Sign,
-    Simulated,
     TopK,
-    all_ranks,
-    lockstep,
 )
 from thinwire.core.lazy import materialize
+from thinwire.extend import (
+    ALL_GATHER,
+    REDUCE_SCATTER,
+    Codec,
+    Message,
+    Peers,
+    Reducer,
+    Reply,
+    Route,
+    all_ranks,
+    broadcast_from,
+    gather_to,
+    lockstep,
+    reduce_to,
+    send,
+)
+from thinwire.inspect import Meter
+from thinwire.simulate import LockStepError, Simulated
 from thinwire.wire import payload
 
 from ..helpers import by_rank, random, same_bits, same_states, say, started, step
@@ -169,7 +176,7 @@ def test_each_rank_hears_the_sum_with_its_own_weights_or_is_refused(codec: Codec
 @pytest.mark.parametrize("codec", [Identity(), Entropy(), Quantize(8)], ids=repr)
 def test_one_speaks_and_all_hear_it(codec: Codec, source: int) -> None:
     xs = by_rank(3, 40)
-    replies, _ = say([Message(x, codec, source=source) for x in xs])
+    replies, _ = say([Message(x, codec, route=broadcast_from(source)) for x in xs])
     said = payload.decode(payload.encode(xs[source], codec, 0), codec, 0, xs[0])
     for rank, reply in enumerate(replies):
         assert same_bits(reply.reduced, said)
@@ -180,7 +187,7 @@ def test_one_speaks_and_all_hear_it(codec: Codec, source: int) -> None:
 @pytest.mark.parametrize("codec", [Identity(), Entropy(), Quantize(8)], ids=repr)
 def test_all_speak_and_one_hears_the_mean(codec: Codec, target: int) -> None:
     xs = by_rank(3, 40)
-    replies, _ = say([Message(x, codec, target=target) for x in xs])
+    replies, _ = say([Message(x, codec, route=reduce_to(target)) for x in xs])
     mean = torch.stack([reply.sent for reply in replies]).mean(0)
     for rank, reply in enumerate(replies):
         torch.testing.assert_close(reply.reduced, mean if rank == target else torch.zeros(40))
@@ -190,7 +197,7 @@ def test_all_speak_and_one_hears_the_mean(codec: Codec, target: int) -> None:
 @pytest.mark.parametrize(("source", "target"), [(0, 2), (2, 1), (1, 1)])
 def test_one_speaks_and_one_hears_it(codec: Codec, source: int, target: int) -> None:
     xs = by_rank(3, 40)
-    replies, counted = say([Message(x, codec, source=source, target=target) for x in xs])
+    replies, counted = say([Message(x, codec, route=send(source, target)) for x in xs])
     said = payload.decode(payload.encode(xs[source], codec, 0), codec, 0, xs[0])
     for rank, reply in enumerate(replies):
         assert torch.equal(reply.reduced, said if rank == target else torch.zeros(40))
@@ -201,7 +208,7 @@ def test_one_speaks_and_one_hears_it(codec: Codec, source: int, target: int) -> 
 @pytest.mark.parametrize("codec", [Identity(), Entropy(), Quantize(8)], ids=repr)
 def test_each_speaks_and_one_hears_them_one_by_one(codec: Codec) -> None:
     xs = by_rank(3, 40)
-    replies, counted = say([Message(x, codec, source=EACH, target=1) for x in xs])
+    replies, counted = say([Message(x, codec, route=gather_to(1)) for x in xs])
     assert torch.equal(replies[1].reduced, torch.stack([reply.sent for reply in replies]))
     for rank in (0, 2):
         assert torch.equal(replies[rank].reduced, torch.zeros(40))
@@ -209,9 +216,11 @@ def test_each_speaks_and_one_hears_them_one_by_one(codec: Codec) -> None:
     assert not counted[1].sent
 
 
-def test_shards_of_what_one_rank_says_are_refused() -> None:
-    with pytest.raises(ValueError, match="shards are of a sum over all"):
-        say([Message(x, Identity(), source=0, target=EACH) for x in by_rank(2, 4)])
+def test_a_message_to_some_of_the_ranks_is_a_sum_over_them() -> None:
+    some = Peers("some", ((0, 0.5), (1, 0.5)))
+    messages = [Message(x, Identity(), route=broadcast_from(0)) for x in by_rank(3, 4)]
+    with pytest.raises(ValueError, match="a sum over them, not broadcast from 0"):
+        Simulated(3).run([lockstep([(some, once(message))]) for message in messages])
 
 
 def test_the_sum_of_half_precision_numbers_is_not_made_in_half_precision() -> None:
@@ -268,11 +277,11 @@ def test_what_varies_costs_its_length_and_the_telling_of_it(ranks: int) -> None:
 def test_a_server_carries_everyones_messages_and_a_worker_its_own(ranks: int) -> None:
     size = 4 * ENTRIES
     xs = by_rank(ranks, ENTRIES)
-    server, *workers = meters([Message(x, Identity(), target=0) for x in xs])
+    server, *workers = meters([Message(x, Identity(), route=reduce_to(0)) for x in xs])
     assert server.link_bytes == (ranks - 1) * size
     assert {worker.link_bytes for worker in workers} == {size}
     assert {worker.payload_bytes for worker in workers} == {size}
-    server, *workers = meters([Message(x, Identity(), source=0) for x in xs])
+    server, *workers = meters([Message(x, Identity(), route=broadcast_from(0)) for x in xs])
     assert (server.payload_bytes, server.link_bytes) == (size, (ranks - 1) * size)
     assert {(worker.payload_bytes, worker.link_bytes) for worker in workers} == {(0, size)}
 
@@ -280,9 +289,9 @@ def test_a_server_carries_everyones_messages_and_a_worker_its_own(ranks: int) ->
 @every_size
 def test_what_is_sharded_costs_a_shard_to_and_from_every_other_rank(ranks: int) -> None:
     shard = 4 * ENTRIES // ranks
-    for meter in meters([Message(x, Identity(), target=EACH) for x in by_rank(ranks, ENTRIES)]):
+    for meter in meters([Message(x, Identity(), route=REDUCE_SCATTER) for x in by_rank(ranks, ENTRIES)]):
         assert (meter.payload_bytes, meter.link_bytes) == (4 * ENTRIES, (ranks - 1) * shard)
-    for meter in meters([Message(x, Identity(), source=EACH) for x in by_rank(ranks, ENTRIES // ranks)]):
+    for meter in meters([Message(x, Identity(), route=ALL_GATHER) for x in by_rank(ranks, ENTRIES // ranks)]):
         assert (meter.payload_bytes, meter.link_bytes) == (shard, (ranks - 1) * shard)
 
 
@@ -324,57 +333,57 @@ BREACHES: dict[str, tuple[Callable[[], list[Message]], Callable[[], list[Message
     "different shapes": (
         lambda: [Message(x, Identity())],
         lambda: [Message(random(7), Identity())],
-        r"rank 1 says a torch.float32 tensor of shape \(7,\).* where rank 0 says .* shape \(6,\)",
+        r"rank 1 sends a torch.float32 tensor of shape \(7,\).* where rank 0 sends .* shape \(6,\)",
     ),
     "different shapes of as many entries": (
         lambda: [Message(x, Identity())],
         lambda: [Message(x.view(2, 3), Identity())],
-        r"rank 1 says .* shape \(2, 3\).* where rank 0 says .* shape \(6,\)",
+        r"rank 1 sends .* shape \(2, 3\).* where rank 0 sends .* shape \(6,\)",
     ),
     "different types": (
         lambda: [Message(x, Identity())],
         lambda: [Message(x.double(), Identity())],
-        "rank 1 says a torch.float64.* where rank 0 says a torch.float32",
+        "rank 1 sends a torch.float64.* where rank 0 sends a torch.float32",
     ),
     "different codecs": (
         lambda: [Message(x, TopK(0.5))],
         lambda: [Message(x, TopK(0.25))],
-        r"rank 1 says .*TopK\(0.25\).* where rank 0 says .*TopK\(0.5\)",
+        r"rank 1 sends .*TopK\(0.25\).* where rank 0 sends .*TopK\(0.5\)",
     ),
     "one codec linear, the other not": (
         lambda: [Message(x, Identity())],
         lambda: [Message(x, Entropy())],
-        r"rank 1 says .*Entropy\(\).* where rank 0 says .*Identity\(\)",
+        r"rank 1 sends .*Entropy\(\).* where rank 0 sends .*Identity\(\)",
     ),
     "different seeds": (
         lambda: [Message(x, RandomK(0.5), seed=1)],
         lambda: [Message(x, RandomK(0.5), seed=2)],
-        "rank 1 says .*seed 2.* where rank 0 says .*seed 1",
+        "rank 1 sends .*seed 2.* where rank 0 sends .*seed 1",
     ),
     "different servers": (
-        lambda: [Message(x, Identity(), target=0)],
-        lambda: [Message(x, Identity(), target=1)],
-        "rank 1 says .* to 1 .*where rank 0 says .* to 0",
+        lambda: [Message(x, Identity(), route=reduce_to(0))],
+        lambda: [Message(x, Identity(), route=reduce_to(1))],
+        "rank 1 sends .* to 1 .*where rank 0 sends .* to 0",
     ),
     "different speakers": (
-        lambda: [Message(x, Identity(), source=0)],
-        lambda: [Message(x, Identity(), source=1)],
-        "rank 1 says .* from 1 .*where rank 0 says .* from 0",
+        lambda: [Message(x, Identity(), route=broadcast_from(0))],
+        lambda: [Message(x, Identity(), route=broadcast_from(1))],
+        "rank 1 sends .* from 1 .*where rank 0 sends .* from 0",
     ),
     "one stops early": (
         lambda: [Message(x, Identity())] * 2,
         lambda: [Message(x, Identity())],
-        "rank 1 has nothing more to say, while rank 0 says a torch.float32 tensor",
+        "rank 1 has finished, while rank 0 sends a torch.float32 tensor",
     ),
     "one is silent": (
         list,
         lambda: [Message(x, Identity())],
-        "rank 0 has nothing more to say, while rank 1 says a torch.float32 tensor",
+        "rank 0 has finished, while rank 1 sends a torch.float32 tensor",
     ),
     "later rounds differ": (
         lambda: [Message(x, Identity()), Message(x, Sign())],
         lambda: [Message(x, Identity()), Message(x, Identity())],
-        r"rank 1 says .*Identity\(\).* where rank 0 says .*Sign\(\)",
+        r"rank 1 sends .*Identity\(\).* where rank 0 sends .*Sign\(\)",
     ),
 }
 
@@ -391,7 +400,7 @@ def test_ranks_that_fall_out_of_step_are_told_how(breach: str, size: int) -> Non
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_rank_that_says_more_in_a_round_is_told_so(more: int) -> None:
     talks = [talk(2, *(once(Message(x, Identity())) for _ in range(2 if rank == more else 1))) for rank in range(2)]
-    with pytest.raises(LockStepError, match=r"says nothing where|where rank 0 says nothing"):
+    with pytest.raises(LockStepError, match=r"sends nothing where|where rank 0 sends nothing"):
         Simulated(2).run(talks)
 
 
@@ -399,7 +408,7 @@ def test_different_topics_are_a_breach() -> None:
     talks = [
         talk(2, once(Message(x, Identity())), peers=Peers(topic, ((0, 0.5), (1, 0.5)))) for topic in ("here", "there")
     ]
-    with pytest.raises(LockStepError, match=r"on 'there' where rank 0 says .* on 'here'"):
+    with pytest.raises(LockStepError, match=r"on 'there' where rank 0 sends .* on 'here'"):
         Simulated(2).run(talks)
 
 
@@ -416,7 +425,7 @@ def test_an_error_on_one_rank_is_raised_as_it_is() -> None:
 
 
 def test_as_many_talks_as_ranks_are_needed() -> None:
-    with pytest.raises(ValueError, match="1 talks were given for 2 ranks"):
+    with pytest.raises(ValueError, match="1 exchanges were given for 2 ranks"):
         Simulated(2).run([talk(2)])
 
 
@@ -433,10 +442,10 @@ def test_peers_that_are_not_the_ranks_here_are_refused(weights: tuple[tuple[int,
         Simulated(2).run(talks)
 
 
-@pytest.mark.parametrize("end", ["source", "target"])
-def test_a_message_to_or_from_nobody_is_refused(end: str) -> None:
-    with pytest.raises(ValueError, match=f"rank 2 as its {end}, but there are only 2 ranks"):
-        say([Message(x, Identity(), **{end: 2})] * 2)  # type: ignore[arg-type]
+@pytest.mark.parametrize("route", [broadcast_from(2), reduce_to(2), send(0, 2)], ids=str)
+def test_a_route_with_a_rank_that_does_not_exist_is_refused(route: Route) -> None:
+    with pytest.raises(ValueError, match=f"a message goes {route}, but there are only 2 ranks"):
+        say([Message(x, Identity(), route=route)] * 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

@@ -18,7 +18,6 @@ from torch.utils._pytree import tree_leaves
 from thinwire import (
     Cast,
     Chain,
-    Codec,
     Entropy,
     Histogram,
     Huffman,
@@ -33,6 +32,7 @@ from thinwire import (
 )
 from thinwire.codecs.entropy import PLANES
 from thinwire.entropy.block import squeeze
+from thinwire.extend import Codec
 from thinwire.wire import payload
 
 from ..contracts.table import CODECS

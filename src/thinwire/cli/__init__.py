@@ -1,4 +1,4 @@
-"""The command line: arguments in, the lab's answers out."""
+"""The command line: parses arguments, calls the lab, prints its results."""
 
 import argparse
 import os
@@ -13,20 +13,21 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    said = list(sys.argv[1:] if arguments is None else arguments)
-    own = said.index("--") if said[:1] == ["run"] and "--" in said else len(said)  # what follows is for the script
-    options = parser().parse_args(said[:own], argparse.Namespace(rest=said[own + 1 :]))
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    # Arguments of `run` after "--" belong to the script.
+    end = given.index("--") if given[:1] == ["run"] and "--" in given else len(given)
+    options = parser().parse_args(given[:end], argparse.Namespace(script_arguments=given[end + 1 :]))
     try:
         options.run(options, Console())
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except BrokenPipeError:  # the reader closed the pipe, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:  # such as a full disk
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"thinwire: {where}{error.strerror or error}; finished runs are kept", file=sys.stderr)
+        path = f"{error.filename}: " if error.filename else ""
+        print(f"thinwire: {path}{error.strerror or error}; finished runs are kept", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("thinwire: interrupted; finished runs are kept, the same command resumes the rest", file=sys.stderr)
+        print("thinwire: interrupted; finished runs are kept, the same command resumes", file=sys.stderr)
         return 130
     except _expected() as error:
         print(f"thinwire: {error}", file=sys.stderr)
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _expected() -> tuple[type[Exception], ...]:
-    """The errors that are reported in one line. Called once there is an error, as the lab imports torch."""
+    """The errors reported as one line. Called only after an error, because the lab imports torch."""
     from ..lab.runner.comparison import Failed
     from ..lab.runner.processes import RanksError
     from ..lab.runner.scripts import ScriptError

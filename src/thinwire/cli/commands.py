@@ -1,4 +1,4 @@
-"""The answers to what is asked on the command line: each is the lab's, as a table or as JSON."""
+"""The commands: each calls the lab and prints its result, as a table or as JSON."""
 
 import argparse
 import json
@@ -39,7 +39,7 @@ def list_workloads(options: argparse.Namespace, console: Console) -> None:
         console.print(workloads.shown())
 
 
-def tell_size(options: argparse.Namespace, console: Console) -> None:
+def print_size(options: argparse.Namespace, console: Console) -> None:
     from ..lab.sizing import compare_sizes
 
     with Console(stderr=True).status(f"measuring {options.method} on {options.model} ..."):
@@ -51,74 +51,77 @@ def tell_size(options: argparse.Namespace, console: Console) -> None:
 
 
 def train(options: argparse.Namespace, console: Console) -> None:
-    from ..lab.runner import jobs as making
+    from ..lab.runner import jobs
 
-    asked = asked_by(options)
-    job = making.job_of(asked.said, asked.out, asked.minutes)
-    _tell(making.make([job], _progress(options, console), asked.quiet), asked.out, options, console, asked.quiet)
+    request = request_of(options)
+    job = jobs.job_of(request.settings, request.out, request.minutes)
+    runs = jobs.make([job], _progress(options, console), request.quiet)
+    _print_runs(runs, request.out, options, console, request.quiet)
 
 
 def compare(options: argparse.Namespace, console: Console) -> None:
     from ..lab import report
-    from ..lab.runner import jobs as making
+    from ..lab.runner import jobs
     from ..lab.runner.comparison import Failed
     from ..lab.runner.study import cells_of
 
-    asked = asked_by(options)
+    request = request_of(options)
     report.check_drawing()
     try:
-        cells = cells_of(asked.said, asked.out, asked.minutes)
-        runs = making.make_study(cells, _progress(options, console), asked.quiet)
+        cells = cells_of(request.settings, request.out, request.minutes)
+        runs = jobs.make_study(cells, _progress(options, console), request.quiet)
     except Failed:
-        # Those that came to their end are worth a report, if there are any.
+        # Report on the runs that finished, if there are any.
         with suppress(ValueError, OSError):
-            report.write(asked.out)
+            report.write(request.out)
         raise
-    _tell(runs, report.write(asked.out), options, console, asked.quiet)
+    _print_runs(runs, report.write(request.out), options, console, request.quiet)
 
 
 def run_queue(options: argparse.Namespace, console: Console) -> None:
     from ..lab import queue
 
-    asked = queue.read(options.file).tagged(options.tags)
+    selected = queue.read(options.file).tagged(options.tags)
     if options.status:
-        found = queue.status(asked, str(options.file))
+        status = queue.status(selected, str(options.file))
         if options.json:
-            print(json.dumps(found.as_dict(), indent=1))
+            print(json.dumps(status.as_dict(), indent=1))
         else:
-            console.print(found.shown())
+            console.print(status.shown())
         return
 
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         console.print(f"{datetime.now():%H:%M:%S}  {text}", markup=False, highlight=False, soft_wrap=True)
 
-    queue.run(asked, tell, options.quiet_machine, options.retry)
+    queue.run(selected, report, options.quiet_machine, options.retry)
 
 
 def run_script(options: argparse.Namespace, console: Console) -> None:
     from ..lab.runner import scripts
 
-    scripts.run(options.script, options.rest, options.ranks, options.transport, options.method, options.link)
+    scripts.run(
+        options.script, options.script_arguments, options.ranks, options.transport, options.method, options.link
+    )
 
 
 def write_report(options: argparse.Namespace, console: Console) -> None:
     from ..lab import links, report
 
-    asked = [links.Link.parse(text) for text in options.link]
-    page = report.write(options.folder, options.target, asked)
-    runs = report.on_links(report.read(options.folder), asked)
-    _tell(runs, page, options, console, target=options.target)
+    modeled = [links.Link.parse(text) for text in options.link]
+    page = report.write(options.folder, options.target, modeled)
+    runs = report.on_links(report.read(options.folder), modeled)
+    _print_runs(runs, page, options, console, target=options.target)
 
 
-def tell_fit(options: argparse.Namespace, console: Console) -> None:
+def print_fit(options: argparse.Namespace, console: Console) -> None:
     from ..lab import fit
     from ..lab.recording import captured
 
     if options.layers < 1:
-        raise ValueError(f"tables show 1 layer or more, not {options.layers}")
+        raise ValueError(f"--layers must be 1 or more, not {options.layers}")
     form, gradients = fit.form(options.form, options.scaled), captured.read(options.folder)
     with Console(stderr=True).status("fitting ...") as status:
-        study = fit.study(gradients, form, lambda said: status.update(f"fitting {said} ..."))
+        study = fit.study(gradients, form, lambda name: status.update(f"fitting {name} ..."))
     page = fit.write(study, options.out or options.folder)
     if options.json:
         print(json.dumps(study.as_dict(), indent=1))
@@ -127,13 +130,13 @@ def tell_fit(options: argparse.Namespace, console: Console) -> None:
         console.print(f"[bold]{page}", soft_wrap=True)
 
 
-def tell_contraction(options: argparse.Namespace, console: Console) -> None:
+def print_contraction(options: argparse.Namespace, console: Console) -> None:
     from ..lab import contraction
 
-    source = contraction.of_laws(options.size) if options.on is None else contraction.of_run(options.on)
+    source = contraction.of_distributions(options.size) if options.on is None else contraction.of_run(options.on)
     methods = dict.fromkeys(options.methods or contraction.FAMILY)
     with Console(stderr=True).status("measuring ...") as status:
-        study = contraction.study(methods, source, options.draws, lambda said: status.update(f"measuring {said} ..."))
+        study = contraction.study(methods, source, options.draws, lambda name: status.update(f"measuring {name} ..."))
     page = contraction.write(study, options.out or options.on or Path())
     if options.json:
         print(json.dumps(study.as_dict(), indent=1))
@@ -153,7 +156,7 @@ def check_link(options: argparse.Namespace, console: Console) -> None:
         console.print(checked.shown())
 
 
-def tell_scale(options: argparse.Namespace, console: Console) -> None:
+def print_scale(options: argparse.Namespace, console: Console) -> None:
     from ..lab.sizing import scale
 
     with Console(stderr=True).status(f"measuring {options.method} on {options.model} ..."):
@@ -168,60 +171,63 @@ def tell_scale(options: argparse.Namespace, console: Console) -> None:
         console.print(scaled.shown())
 
 
-def tell_topology(options: argparse.Namespace, console: Console) -> None:
+def print_topology(options: argparse.Namespace, console: Console) -> None:
     from ..lab import topology
 
-    told = topology.tell(topology.named(options.kind), options.ranks)
+    graph = topology.describe(topology.named(options.kind), options.ranks)
     if options.svg:
-        topology.write(told, options.svg)
+        topology.write(graph, options.svg)
     if options.json:
-        print(json.dumps(told.as_dict(), indent=1))
+        print(json.dumps(graph.as_dict(), indent=1))
     else:
-        console.print(told.shown())
+        console.print(graph.shown())
 
 
 def run_demo(options: argparse.Namespace, console: Console) -> None:
     from ..lab.runner import demo
 
     runs, page = demo.run(options.out, _progress(options, console), options.ranks, options.steps)
-    _tell(runs, page, options, console)
+    _print_runs(runs, page, options, console)
 
 
-class Asked(NamedTuple):
-    """What the run file and the flags ask for; flags go first."""
+class Request(NamedTuple):
+    """The settings of the run file and the flags. Flags override the file."""
 
-    said: dict[str, Any]  # of a plan, or of a comparison
+    settings: dict[str, Any]  # of a plan or of a comparison
     out: Path
-    minutes: float  # between two checkpoints
+    minutes: float  # between checkpoints
     quiet: bool
 
 
-def asked_by(options: argparse.Namespace) -> Asked:
+def request_of(options: argparse.Namespace) -> Request:
     from ..lab.runner.plan import read_file
     from ..lab.runner.run_folder import MINUTES, check_minutes
 
-    flags = {name: value for name, value in vars(options).items() if name not in ("run", "json", "file", "rest")}
-    said = (read_file(options.file) if "file" in options else {}) | flags
-    for alternatives in ({"steps", "epochs"}, {"batch", "batch_per_rank"}):  # of which a flag replaces a file's
+    flags = {
+        name: value for name, value in vars(options).items() if name not in ("run", "json", "file", "script_arguments")
+    }
+    settings = (read_file(options.file) if "file" in options else {}) | flags
+    for alternatives in ({"steps", "epochs"}, {"batch", "batch_per_rank"}):  # a flag replaces the other one in the file
         if alternatives & flags.keys():
             for name in alternatives - flags.keys():
-                said.pop(name, None)
-    out, quiet, minutes = said.pop("out", None), said.pop("quiet", False), said.pop("checkpoint_minutes", MINUTES)
+                settings.pop(name, None)
+    out, quiet = settings.pop("out", None), settings.pop("quiet", False)
+    minutes = settings.pop("checkpoint_minutes", MINUTES)
     if not isinstance(out, str | Path):
-        raise ValueError(f"a run needs a folder to go to: --out, or out = ... in a run file (not {out!r})")
+        raise ValueError(f"a run needs an output folder: --out, or out = ... in a run file (not {out!r})")
     if not isinstance(quiet, bool):
-        raise ValueError(f"quiet is true or false, not {quiet!r}")
+        raise ValueError(f"quiet must be true or false, not {quiet!r}")
     check_minutes(minutes)
-    return Asked(said, Path(out), minutes, quiet)
+    return Request(settings, Path(out), minutes, quiet)
 
 
 def _progress(options: argparse.Namespace, console: Console) -> Console:
     return Console(stderr=True) if options.json else console
 
 
-def _tell(
+def _print_runs(
     runs: "list[Run]",
-    where: Path,
+    path: Path,
     options: argparse.Namespace,
     console: Console,
     quiet: bool = False,
@@ -233,4 +239,4 @@ def _tell(
         print(json.dumps([asdict(run) for run in runs], indent=1))
     elif not quiet:
         console.print(report.table(runs, target))
-        console.print(f"[bold]{where}", soft_wrap=True)
+        console.print(f"[bold]{path}", soft_wrap=True)

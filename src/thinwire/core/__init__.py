@@ -1,27 +1,35 @@
-"""What things promise each other: the protocols, lazy tensors, error bounds, states."""
+"""What each layer promises the next.
 
-from .protocols import (
-    EACH,
-    Codec,
-    Conversation,
-    Envelope,
-    Message,
-    Parameter,
-    Parts,
-    PayloadError,
-    Peers,
-    Reducer,
-    Replica,
-    Reply,
-    Rounds,
-    State,
-    lockstep,
+Codec      tensor <-> parts of a message            pure, no state
+Reducer    all peers' tensors to one tensor         keeps an explicit state
+Peers      the ranks to sum over, with weights      plain data
+Strategy   what replicas exchange, and when         owns the states
+Transport  sends, receives and counts the messages  the only layer that does I/O
+"""
+
+from .codec import Codec, Parts, PayloadError
+from .messages import Conversation, Envelope, Message, Peers, Reply, Rounds, lockstep
+from .reducer import Parameter, Reducer, State
+from .replica import Replica
+from .routes import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    REDUCE_SCATTER,
+    Collective,
+    Route,
+    broadcast_from,
+    gather_to,
+    reduce_to,
+    send,
 )
 from .strategy import GradientAveraging, Overlapping, Strategy, Survivable
 
 __all__ = [
-    "EACH",
+    "ALL_GATHER",
+    "ALL_REDUCE",
+    "REDUCE_SCATTER",
     "Codec",
+    "Collective",
     "Conversation",
     "Envelope",
     "GradientAveraging",
@@ -35,8 +43,13 @@ __all__ = [
     "Replica",
     "Reply",
     "Rounds",
+    "Route",
     "State",
     "Strategy",
     "Survivable",
+    "broadcast_from",
+    "gather_to",
     "lockstep",
+    "reduce_to",
+    "send",
 ]

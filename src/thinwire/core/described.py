@@ -1,7 +1,8 @@
 """Descriptions: plain values that print as what one would write to make them."""
 
-from collections.abc import Iterator
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, is_dataclass, replace
+from typing import Any, TypeVar
 
 
 class Described:
@@ -25,3 +26,16 @@ def parts_of(what: Described) -> Iterator[Described]:
         for part in value if isinstance(value, tuple) else (value,):
             if isinstance(part, Described):
                 yield from parts_of(part)
+
+
+Whole = TypeVar("Whole", bound=Described)
+
+
+def map_fields(whole: Whole, kinds: Any, change: Callable[[Any], Any]) -> Whole:
+    """A copy of a dataclass with `change` applied to its fields of these kinds; itself if nothing changes."""
+    if not is_dataclass(whole):
+        return whole
+    before = {f.name: getattr(whole, f.name) for f in fields(whole) if isinstance(getattr(whole, f.name), kinds)}
+    after = {name: change(part) for name, part in before.items()}
+    changed = {name: part for name, part in after.items() if part != before[name]}
+    return replace(whole, **changed) if changed else whole

@@ -9,19 +9,28 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from .described import Described, parts_of
+from .described import parts_of
 from .layer_report import Layer
+from .messages import Rounds
 from .outcome import Learning, NonFinite, StepResult
-from .protocols import Parameter, Reducer, Replica, Rounds, State
+from .reducer import Composed, Parameter, Reducer, State
+from .replica import Replica
 
 
-class Strategy(Described, ABC):
+class Strategy(Composed, ABC):
     """Decides what replicas exchange around every optimizer step."""
 
     needs_loss: ClassVar[bool] = False  # of each step, from `handle.report_loss(...)`
     replicas_differ: ClassVar[bool] = False  # between exchanges, by more than rounding
     has_center: ClassVar[bool] = False  # `center` gives a model that replicas are pulled to
     same_arithmetic: ClassVar[bool] = False  # ranks compute the same result each, so their arithmetic must agree
+
+    mean_of_all: ClassVar[bool] = False  # its reducers work on all ranks at once, so that they may have a server
+    measured_per_step: ClassVar[bool] = True  # the bytes of a step are known from the shapes of the parameters
+
+    def settled(self) -> "Strategy":
+        """This strategy as it is after its own warm-up steps; those of its reducers are not its own."""
+        return self
 
     # --- the exchange
 
@@ -159,6 +168,10 @@ class GradientAveraging(Strategy):
     @property
     def gradient_averaging(self) -> "GradientAveraging":
         return self
+
+    @abstractmethod
+    def init(self, replica: Replica, units: Collection[Any] | None = None) -> State:
+        """The state of these units; by default of all."""
 
     @abstractmethod
     def units(self, replica: Replica) -> tuple[Any, ...]:

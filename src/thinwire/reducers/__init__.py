@@ -3,7 +3,7 @@
 from .ada_comp import AdaComp
 from .average import Average, as_reducer
 from .choose import Choose, When
-from .contracting import goes_by_rate
+from .contraction import goes_by_rate
 from .dgc import DGC
 from .difference import Difference
 from .ef21 import EF21
@@ -15,7 +15,7 @@ from .lgc import LGC
 from .lgc_server import LGCServer
 from .power_iteration import PowerIteration
 from .power_sgd import PowerSGD
-from .server import Server, dedicated_servers, loses_nothing, servers
+from .server import Server, dedicated_servers, servers
 from .sharded import Sharded
 from .warm_up import WarmUp
 
@@ -41,6 +41,5 @@ __all__ = [
     "as_reducer",
     "dedicated_servers",
     "goes_by_rate",
-    "loses_nothing",
     "servers",
 ]

@@ -1,6 +1,6 @@
 from dataclasses import dataclass, replace
 from math import inf
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,6 +32,8 @@ class AdaComp(Reducer):
     weighted by `factor`, reach the bin's maximum, and sends their positions, their signs and one scale. The rest is the
     next residual. Small tensors, and by default layers that the paper has no bin size for, are sent dense.
     """
+
+    bounded: ClassVar[bool] = True
 
     bin_size: int | None = None  # entries; larger: fewer bytes. None: 50 for convolutions, 500 for dense and recurrent
     factor: float = 2.0  # on the gradient in the selection; lower: fewer bytes. 1: maxima only

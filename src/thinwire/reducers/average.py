@@ -23,6 +23,14 @@ class Average(Reducer):
     def dense(self) -> bool:
         return self.codec == Identity()
 
+    @property
+    def lossless(self) -> bool:
+        return self.dense
+
+    @property
+    def message_codec(self) -> Codec:
+        return self.codec
+
     def init(self, like: Tensor, seed: int) -> int:
         return seed
 

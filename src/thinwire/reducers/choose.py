@@ -1,12 +1,14 @@
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
 from ..core import Codec, Conversation, Parameter, Reducer, State
 from ..core.described import Described
 from .average import Average, as_reducer
+from .wrapping import Wrapping
 
 KINDS = ("conv", "dense", "recurrent", "embedding", "attention", "norm", "other")
 
@@ -46,8 +48,10 @@ class When(Described):
 
 
 @dataclass(frozen=True, repr=False, init=False)
-class Choose(Reducer):
+class Choose(Wrapping):
     """Per-parameter choice of a reducer: the one of the first matching `When`, or else `otherwise`."""
+
+    bounded: ClassVar[bool] = True  # the reducer that is chosen for a parameter is checked then
 
     cases: tuple[When, ...]
     otherwise: Codec | Reducer = Average()
@@ -67,6 +71,10 @@ class Choose(Reducer):
         if self.otherwise != Average():
             arguments.append(f"otherwise={self.otherwise!r}")
         return f"Choose({', '.join(arguments)})"
+
+    def map_inner(self, change: Callable[[Any], Any]) -> Self:
+        cases = [replace(case, then=change(case.then)) for case in self.cases]
+        return type(self)(*cases, otherwise=change(self.otherwise))
 
     def specialize(self, parameter: Parameter) -> Reducer:
         chosen = next((case.then for case in self.cases if case.matches(parameter)), self.otherwise)

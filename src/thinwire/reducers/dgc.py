@@ -1,6 +1,7 @@
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from math import inf, sqrt
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -14,12 +15,11 @@ from ..core.outcome import Learning
 from ..core.precision import working
 from ..core.states import Spare
 from .average import STRIDE, Average, as_reducer
-from .contracting import contracting
+from .contraction import contracting, shrunk
 from .difference import Difference
 from .ef21 import EF21
 from .error_feedback import ErrorFeedback
-from .server import loses_nothing
-from .shrinking import shrunk
+from .wrapping import Wrapping
 
 RAMP = (
     0.25,
@@ -41,13 +41,15 @@ class DGCState(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class DGC(Reducer):
+class DGC(Wrapping):
     """Deep Gradient Compression (Lin et al., 2018): top-k sparsification with momentum correction and error feedback.
 
     Each step, a rank updates its velocity (momentum of its gradients), adds it to the residual and sends the largest
     entries of the sum. The velocity and the residual are zeroed where entries were sent. Vectors (biases, norms) are
     sent dense.
     """
+
+    bounded: ClassVar[bool] = True
 
     ratio: float = 0.001  # of all entries that are sent; lower: fewer bytes
     momentum: float = 0.9  # of the velocity; higher: earlier gradients weigh more
@@ -87,6 +89,9 @@ class DGC(Reducer):
             if getattr(self, f.name) != f.default:
                 raise ValueError(f"{f.name}={getattr(self, f.name)!r} has no effect with by={self.by!r}")
 
+    def map_inner(self, change: Callable[[Any], Any]) -> Self:
+        return self if self.by is None else replace(self, by=change(self.by))
+
     @property
     def needs_shape(self) -> bool:
         return True  # magnitudes differ between layers, so each layer has its own top-k
@@ -95,7 +100,7 @@ class DGC(Reducer):
         by = None if self.by is None else as_reducer(self.by).specialize(parameter)
         if by is None and parameter.like.ndim < 2:
             return Average()
-        if by is not None and loses_nothing(by):
+        if by is not None and by.lossless:
             return by
         return replace(self, by=by, ranks=None if self.clip is None else self.ranks or len(parameter.ranks))
 

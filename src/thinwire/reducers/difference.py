@@ -1,7 +1,7 @@
 import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,8 +12,8 @@ from ..core.outcome import Learning
 from ..core.precision import working
 from ..core.states import Spare
 from .average import as_reducer
-from .contracting import contracting
-from .server import loses_nothing
+from .contraction import contracting
+from .wrapping import Wrapping
 
 
 class DifferenceState(NamedTuple):
@@ -24,12 +24,14 @@ class DifferenceState(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Difference(Reducer):
+class Difference(Wrapping):
     """Compressed differences: under a mean this is EF21, with gossip it is CHOCO-SGD (Koloskova et al., 2019).
 
     Each step, a rank sends the compressed difference between its tensor and the peers' estimate of it. The result is
     the weighted sum of all estimates, which converges to that of the tensors as these settle.
     """
+
+    bounded: ClassVar[bool] = True
 
     inner: Codec | Reducer
     force: bool = False  # accept a codec that is not known to be a contraction
@@ -38,20 +40,20 @@ class Difference(Reducer):
         contracting("Difference", self.inner, self.force)
 
     @cached_property
-    def said(self) -> Reducer:
+    def compressor(self) -> Reducer:
         """The reducer that sends the difference; an unbiased codec is scaled to a contraction."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # __post_init__ has warned already
             return contracting("Difference", self.inner, self.force)
 
     @property
-    def needs_shape(self) -> bool:
-        return as_reducer(self.inner).needs_shape
+    def message_codec(self) -> Codec | None:
+        return self.compressor.message_codec
 
     def specialize(self, parameter: Parameter) -> Reducer:
         inner = as_reducer(self.inner).specialize(parameter)
         # A lossless reducer needs no estimates.
-        return inner if loses_nothing(inner) else replace(self, inner=inner)
+        return inner if inner.lossless else replace(self, inner=inner)
 
     def init(self, like: Tensor, seed: int) -> DifferenceState:
         """All estimates are zero."""
@@ -60,17 +62,13 @@ class Difference(Reducer):
     def knowing(self, x: Tensor, seed: int) -> DifferenceState:
         """All ranks have this tensor, and the estimates are equal to it; the weights sum to 1."""
         mine, theirs = (x.to(working(x.dtype), copy=True, memory_format=torch.contiguous_format) for _ in range(2))
-        return DifferenceState(mine, theirs, self.said.init(mine, seed), (Spare(), Spare(), Spare()))
-
-    def fuse(self, sizes: tuple[int, ...]) -> Reducer | None:
-        inner = as_reducer(self.inner).fuse(sizes)
-        return None if inner is None else replace(self, inner=inner)
+        return DifferenceState(mine, theirs, self.compressor.init(mine, seed), (Spare(), Spare(), Spare()))
 
     def learning(self, state: DifferenceState) -> Learning | None:
         return as_reducer(self.inner).learning(state.inner)
 
     def reduce(self, x: Tensor, state: DifferenceState) -> Conversation:
-        inner, (mine, theirs, new) = self.said, state.spare
+        inner, (mine, theirs, new) = self.compressor, state.spare
         difference = torch.sub(x, state.mine, out=new.like(state.mine))
         reply, next_inner = yield from inner.reduce(difference, state.inner)
         known = _sum(state.mine, reply.sent, mine), _sum(state.theirs, reply.reduced, theirs)

@@ -1,6 +1,6 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,9 +10,9 @@ from ..core.outcome import Learning
 from ..core.precision import working
 from ..core.states import Spare
 from .average import as_reducer
-from .contracting import contracting
+from .contraction import contracting
 from .difference import Difference, DifferenceState
-from .server import loses_nothing
+from .wrapping import Wrapping
 
 
 class EF21State(NamedTuple):
@@ -22,13 +22,15 @@ class EF21State(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class EF21(Reducer):
+class EF21(Wrapping):
     """EF21 (Richtarik et al., 2021): error feedback that compresses the change of the gradient.
 
     Each step, a rank sends the compressed difference between its gradient and the peers' estimate of it, which then
     moves by that difference. With momentum it is EF21-SGDM (Fatkhullin et al., 2023): the running mean of stochastic
     gradients takes the place of the gradient.
     """
+
+    bounded: ClassVar[bool] = True
 
     inner: Codec | Reducer
     momentum: float = 0.0  # of the running mean; higher: less noise, more delay; 0: no running mean
@@ -44,22 +46,18 @@ class EF21(Reducer):
         return Difference(self.inner, self.force)
 
     @property
-    def needs_shape(self) -> bool:
-        return self.difference.needs_shape
+    def message_codec(self) -> Codec | None:
+        return None if self.momentum else self.difference.message_codec
 
     def specialize(self, parameter: Parameter) -> Reducer:
         inner = as_reducer(self.inner).specialize(parameter)
         # A lossless reducer needs no estimates.
-        return inner if loses_nothing(inner) and not self.momentum else replace(self, inner=inner)
+        return inner if inner.lossless and not self.momentum else replace(self, inner=inner)
 
     def init(self, like: Tensor, seed: int) -> EF21State:
         known = self.difference.init(like, seed)
         smooth = torch.zeros(like.shape, dtype=working(like.dtype), device=like.device) if self.momentum else None
         return EF21State(smooth, known, Spare())
-
-    def fuse(self, sizes: tuple[int, ...]) -> Reducer | None:
-        inner = as_reducer(self.inner).fuse(sizes)
-        return None if inner is None else replace(self, inner=inner)
 
     def learning(self, state: EF21State) -> Learning | None:
         return self.difference.learning(state.known)

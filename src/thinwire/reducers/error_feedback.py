@@ -1,7 +1,7 @@
 import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,9 +13,10 @@ from ..core.outcome import Learning
 from ..core.precision import working
 from ..core.states import Spare
 from .average import Average, as_reducer
-from .contracting import contracting
-from .server import Server, loses_nothing
+from .contraction import contracting
+from .server import Server
 from .sharded import Sharded
+from .wrapping import Wrapping
 
 
 class ErrorFeedbackState(NamedTuple):
@@ -27,12 +28,14 @@ class ErrorFeedbackState(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class ErrorFeedback(Reducer):
+class ErrorFeedback(Wrapping):
     """Error feedback (EF-SGD): compresses the gradient plus the residual, the compression error of earlier steps.
 
     Each step, a rank adds its residual to its gradient, sends the sum through `inner`, and keeps the difference between
     the sum and the decoded payload as the next residual.
     """
+
+    bounded: ClassVar[bool] = True
 
     inner: Codec | Reducer
     decay: float = 1.0  # factor on the residual per step; lower: old errors are forgotten sooner
@@ -47,27 +50,27 @@ class ErrorFeedback(Reducer):
             raise ValueError(f"ErrorFeedback takes a decay above 0 and up to 1, not {self.decay!r}")
 
     @cached_property
-    def said(self) -> Reducer:
+    def compressor(self) -> Reducer:
         """The reducer that sends the sum; an unbiased codec is scaled to a contraction."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # __post_init__ has warned already
             return contracting("ErrorFeedback", self.inner, self.force)
 
     @property
-    def needs_shape(self) -> bool:
-        return as_reducer(self.inner).needs_shape
+    def message_codec(self) -> Codec | None:
+        return self.compressor.message_codec
 
     def specialize(self, parameter: Parameter) -> Reducer:
         inner = as_reducer(self.inner).specialize(parameter)
         # A lossless reducer leaves no residual.
-        return inner if loses_nothing(inner) else replace(self, inner=inner)
+        return inner if inner.lossless else replace(self, inner=inner)
 
     def init(self, like: Tensor, seed: int) -> ErrorFeedbackState:
         residual = torch.zeros(like.shape, dtype=working(like.dtype), device=like.device)
-        return ErrorFeedbackState(DeferredDifference(residual), self.said.init(residual, seed), Spare())
+        return ErrorFeedbackState(DeferredDifference(residual), self.compressor.init(residual, seed), Spare())
 
     def reduce(self, x: Tensor, state: ErrorFeedbackState) -> Conversation:
-        inner, before = self.said, state.residual.total
+        inner, before = self.compressor, state.residual.total
         if state.idle:
             reply, next_inner = yield from inner.reduce(torch.zeros_like(before), state.inner)
             return reply, state._replace(inner=next_inner, idle=False)
@@ -91,10 +94,6 @@ class ErrorFeedback(Reducer):
         if state.rate:
             state = state._replace(residual=DeferredDifference(state.residual.dense() * (state.rate / rate)))
         return state._replace(rate=rate)
-
-    def fuse(self, sizes: tuple[int, ...]) -> Reducer | None:
-        inner = as_reducer(self.inner).fuse(sizes)
-        return None if inner is None else replace(self, inner=inner)
 
     def learning(self, state: ErrorFeedbackState) -> Learning | None:
         return as_reducer(self.inner).learning(state.inner)

@@ -1,6 +1,6 @@
 from dataclasses import dataclass
 from math import isfinite, ldexp, log2
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +28,8 @@ class FittedFloat(Reducer):
     Each step, a rank sends its scaled entries, rounded to `form`. Every `refit` steps, each rank fits a generalized
     normal distribution to its entries, and the geometric mean of the ranks' best scales becomes the common scale.
     """
+
+    bounded: ClassVar[bool] = True
 
     form: str = "fp4-121"  # see MiniFloat
     refit: int = 100  # steps between fits, at most; at the start 1, 1, 2, 4, 8, ...

@@ -5,15 +5,11 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from ..codecs import Identity, Nonzero
-from ..core import Codec, Reducer
+from ..core import Codec, Reducer, Strategy
 from ..core.described import Described
 from .ada_comp import AdaComp
 from .average import Average
-from .choose import Choose, When
 from .dgc import DGC
-from .difference import Difference
-from .ef21 import EF21
-from .error_feedback import ErrorFeedback
 from .leader_top_k import LeaderTopK
 from .learned import Learned
 from .lgc import LGC
@@ -21,10 +17,10 @@ from .lgc_server import LGCServer
 from .server import Server
 from .sharded import Sharded
 from .warm_up import WarmUp
+from .wrapping import Wrapping
 
 Kind = TypeVar("Kind", bound=Described)
 NEVER = 10**9  # steps
-INSIDE = WarmUp | Difference | EF21 | ErrorFeedback | When  # methods with another method inside
 
 
 def sharded(method: Kind) -> Kind:
@@ -68,7 +64,7 @@ def served(method: Kind, rank: int | None = None, dedicated: bool | None = None)
                 return Server(what, Nonzero(), **given)
             case Server():
                 return replace(what, **given)
-            case Reducer() if not isinstance(what, INSIDE | Choose):
+            case Reducer() if not isinstance(what, Wrapping):
                 return Server(what, Identity(), **given)
         return what
 
@@ -101,12 +97,6 @@ def settled(method: Kind) -> Kind:
 def _rewritten(what: Any, rule: Callable[[Any], Any]) -> Any:
     """Apply a rule to a method and to the methods inside it, from the outside in; codecs inside them stay."""
     what = rule(what)
-    if isinstance(what, Choose):
-        cases = [replace(case, then=_rewritten(case.then, rule)) for case in what.cases]
-        return Choose(*cases, otherwise=_rewritten(what.otherwise, rule))
-    if isinstance(what, DGC) and what.by is not None:
-        return replace(what, by=_rewritten(what.by, rule))
-    if isinstance(what, INSIDE) or hasattr(what, "reducer"):
-        inner = {f.name: getattr(what, f.name) for f in fields(what) if isinstance(getattr(what, f.name), Described)}
-        return replace(what, **{name: _rewritten(value, rule) for name, value in inner.items()})
+    if isinstance(what, Wrapping | Strategy):
+        return what.map_inner(lambda inner: _rewritten(inner, rule))
     return what

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ..codecs import Identity, TopK
 from ..codecs.leader_positions import LeaderPositions, root_mean_square
-from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
+from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply, broadcast_from
 from ..core.lazy import Lazy, is_finite, materialize
 from ..core.outcome import Learning
 from ..core.precision import working
@@ -78,6 +78,9 @@ class LeaderTopK(Reducer):
     def fuse(self, sizes: tuple[int, ...]) -> Reducer:
         return replace(self, sizes=sizes)
 
+    def cycle(self, size: int) -> int:
+        return size  # each rank leads in turn
+
     def init(self, like: Tensor, seed: int) -> LeaderTopKState:
         count = sum(self.positions.counts(like.numel()))
         values = torch.empty(count, dtype=working(like.dtype), device=like.device)
@@ -89,14 +92,16 @@ class LeaderTopK(Reducer):
         leader = self.ranks[turn % len(self.ranks)]
         flat = x.to(working(x.dtype)).flatten()
         if since == 0:
-            selected: Reply[Any] = yield Message(flat, self.positions, state.seed, source=leader, lazy=True)
+            selected: Reply[Any] = yield Message(
+                flat, self.positions, state.seed, route=broadcast_from(leader), lazy=True
+            )
             where, scale = selected.reduced.where, selected.reduced.values
             mine = flat[where]
         else:
             where, counts = state.where, self.positions.counts(flat.numel())
             mine = flat[where]
             scales = torch.stack([root_mean_square(values) for values in torch.split(mine, counts)])
-            shared = yield Message(scales, Identity(), state.seed, source=leader)
+            shared = yield Message(scales, Identity(), state.seed, route=broadcast_from(leader))
             scale = torch.repeat_interleave(shared.reduced, torch.tensor(counts, device=flat.device))
         scale = torch.where(scale == 0, 1, scale)
         if not is_finite(flat):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..codecs import Identity
-from ..core import EACH, Codec, Conversation, Message, Parameter, Reducer, Reply
+from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply, broadcast_from, gather_to
 from ..core.lazy import is_finite
 from ..core.outcome import Learning
 from .auto_encoder import OPTIMIZERS, AutoEncoder, Trained, stepped
@@ -39,6 +39,7 @@ class Learned(Reducer):
     """
 
     learns: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
 
     learning_steps: int = 300  # before codes are sent, and at each retraining; higher: smaller error, later
     channels: int = 4  # of the code, each one number per 16 values; higher: smaller error, more bytes
@@ -152,18 +153,18 @@ class Learned(Reducer):
         self, x: Tensor, state: LearnedState, teacher: int, ranks: tuple[int, ...], sizes: int | None = None
     ) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
         """One rank (the teacher) receives all values, trains, and sends the mean and, at the end, its first weights."""
-        received = yield Message(x, Identity(), state.seed, source=EACH, target=teacher)
+        received = yield Message(x, Identity(), state.seed, route=gather_to(teacher))
         answer, trained = x.new_zeros(len(x) + 1), state.trained
         if received.reduced.ndim > x.ndim:  # only the teacher receives them
             rows = received.reduced[list(ranks)]
             error, trained = self.looked(rows, state)
             answer = torch.cat([rows.mean(0), x.new_tensor([error])])
-        shared = yield Message(answer, Identity(), state.seed, source=teacher)
+        shared = yield Message(answer, Identity(), state.seed, route=broadcast_from(teacher))
         next_state = self.after(state, float(shared.reduced[-1]), trained)
         if self.is_learning(state) and not self.is_learning(next_state):
             weights = trained.weights
             count = len(weights) if sizes is None else sizes
-            new = yield Message(weights[:count].to(x.device), Identity(), state.seed, source=teacher)
+            new = yield Message(weights[:count].to(x.device), Identity(), state.seed, route=broadcast_from(teacher))
             if received.reduced.ndim == x.ndim:
                 known = torch.cat([new.reduced.cpu(), weights[count:]])
                 next_state = next_state._replace(trained=trained._replace(weights=known))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..codecs import Identity
-from ..core import EACH, Message, Parameter, Reply
+from ..core import ALL_GATHER, Message, Parameter, Reply, broadcast_from
 from .auto_encoder import AutoEncoder
 from .learned import Learned, LearnedState
 
@@ -47,11 +47,11 @@ class LGC(Learned):
     def all_said(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
         if self.weights == "sent":
             return (yield from self.taught(x, state, self.ranks[0], self.ranks))
-        received = yield Message(x, Identity(), state.seed, source=EACH)
+        received = yield Message(x, Identity(), state.seed, route=ALL_GATHER)
         rows = received.reduced[list(self.ranks)]
         error, trained = self.looked(rows, state)
         if self.decides(state):  # ranks may differ in the last bits, but must take the same decision
-            shared = yield Message(x.new_tensor([error]), Identity(), state.seed, source=self.ranks[0])
+            shared = yield Message(x.new_tensor([error]), Identity(), state.seed, route=broadcast_from(self.ranks[0]))
             error = float(shared.reduced)
         return rows.mean(0), self.after(state, error, trained)
 

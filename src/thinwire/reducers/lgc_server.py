@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..codecs import Cast, TopK
 from ..codecs.sparsifier import check_ratio
-from ..core import EACH, Codec, Message, Parameter, Reply
+from ..core import Codec, Message, Parameter, Reply, broadcast_from, gather_to, send
 from .auto_encoder import AutoEncoder
 from .learned import Learned, LearnedState
 from .serving import check_codec
@@ -56,13 +56,13 @@ class LGCServer(Learned):
     def coded(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], Reply[Tensor]]:
         weights, network = state.trained.weights, self.network
         code = network.encode(weights, x.cpu().float().unsqueeze(0))[0].to(x.device)
-        common = yield Message(code, self.codec, state.seed, source=self.ranks[self._leader(state)], target=self.rank)
-        own = yield Message(x, TopK(self.innovation), state.seed, source=EACH, target=self.rank)
+        common = yield Message(code, self.codec, state.seed, route=send(self.ranks[self._leader(state)], self.rank))
+        own = yield Message(x, TopK(self.innovation), state.seed, route=gather_to(self.rank))
         mean = torch.zeros_like(x)
         if own.reduced.ndim > x.ndim:  # only the server receives the ranks' values
             innovations = own.reduced[list(self.ranks)].cpu().float()
             mean = self._restored(weights, common.reduced.cpu(), innovations, state).mean(0).to(x)
-        answer = yield Message(mean, self.down, state.seed, source=self.rank)
+        answer = yield Message(mean, self.down, state.seed, route=broadcast_from(self.rank))
         return Reply(answer.reduced, x if self.feedback == "none" else answer.reduced)
 
     def decoded(self, weights: Tensor, rows: Tensor, state: LearnedState) -> tuple[Tensor, Tensor]:

@@ -29,6 +29,7 @@ class PowerIteration(Reducer):
     """
 
     same_arithmetic: ClassVar[bool] = True
+    randomized: ClassVar[bool] = True
 
     rank: int  # of the approximation; higher: smaller error, more bytes
     iterations: int = 1  # rounds per step; higher: smaller error, more bytes

@@ -24,6 +24,7 @@ class PowerSGD(Reducer):
     """
 
     same_arithmetic: ClassVar[bool] = True
+    randomized: ClassVar[bool] = True
 
     rank: int  # of the approximation; higher: smaller error, more bytes
     codec: Codec = Identity()  # for the factors

@@ -1,23 +1,23 @@
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from ..codecs import Identity, Nonzero, TopK
-from ..core import EACH, Codec, Conversation, Message, Parameter, Reducer, Reply
+from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply, broadcast_from, reduce_to, send
 from ..core.described import Described, parts_of
 from ..core.lazy import DeferredDifference
 from ..core.outcome import Learning
 from ..core.precision import working
 from .average import STRIDE, Average, as_reducer
+from .contraction import shrunk
 from .leader_top_k import LeaderTopK
 from .power_iteration import PowerIteration
 from .power_sgd import PowerSGD
 from .serving import ServerState, check_codec
 from .sharded import Sharded
-from .shrinking import shrunk
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,6 +52,17 @@ class Server(Reducer):
         if not isinstance(self.dedicated, bool):
             raise ValueError(f"Server(dedicated=...) is True or False, not {self.dedicated!r}")
 
+    def map_inner(self, change: Callable[[Any], Any]) -> Self:
+        return replace(self, up=change(self.up))  # of what `down` loses, the server keeps a residual
+
+    @property
+    def lossless(self) -> bool:
+        return self.up == self.down == Identity()
+
+    @property
+    def message_codec(self) -> Codec | None:
+        return self.up if isinstance(self.up, Codec) else None
+
     @property
     def needs_shape(self) -> bool:
         return as_reducer(self.up).needs_shape
@@ -72,6 +83,10 @@ class Server(Reducer):
         """Whether every message of `up` has a linear codec, so that `down` is never used."""
         return isinstance(self.up, PowerIteration | PowerSGD) and self.up.codec.linear
 
+    @property
+    def answer_varies(self) -> bool:
+        return isinstance(self.up, Reducer) and self.down.variable
+
     def diagnose(self, parameters: Collection[Parameter]) -> list[str]:
         if self.down == Identity() or not self.is_linear:
             return []
@@ -85,9 +100,9 @@ class Server(Reducer):
     def reduce(self, x: Tensor, state: Any) -> Conversation:
         if isinstance(self.up, Reducer):
             return (yield from self._through(self.up.reduce(x, state)))
-        received = yield Message(x, self.up, state.seed, target=self.rank)
+        received = yield Message(x, self.up, state.seed, route=reduce_to(self.rank))
         total = received.reduced + state.residual
-        answer = yield Message(total, shrunk("Server", self.down), state.seed, source=self.rank)
+        answer = yield Message(total, shrunk("Server", self.down), state.seed, route=broadcast_from(self.rank))
         reply = Reply(answer.reduced.to(x.dtype), received.sent)
         return reply, ServerState(total - answer.sent, state.seed + STRIDE)
 
@@ -102,13 +117,15 @@ class Server(Reducer):
             return result
 
     def _routed(self, message: Message) -> Generator[Message, Reply[Any], Reply[Any]]:
-        if message.target is not None or message.source == self.rank:  # to the server alone, or from it
+        route = message.route
+        if route.target is not None or route.source == self.rank:  # to the server alone, or from it
             return (yield message)
-        assert message.source != EACH, "a message from each rank must have a target"
-        received = yield message._replace(target=self.rank)
-        if message.source is None:  # the answer is the sum over all ranks
+        assert route.result in ("sum", "message"), "all messages of all ranks must go to one rank"
+        up = reduce_to(self.rank) if route.source is None else send(route.source, self.rank)
+        received = yield message._replace(route=up)
+        if route.result == "sum":
             message = message._replace(codec=message.codec if message.codec.linear else self.down)
-        answer = yield message._replace(tensor=received.reduced, source=self.rank)
+        answer = yield message._replace(tensor=received.reduced, route=broadcast_from(self.rank))
         return Reply(answer.reduced, received.sent)
 
     def fuse(self, sizes: tuple[int, ...]) -> Reducer | None:
@@ -130,8 +147,3 @@ def servers(method: Described) -> frozenset[int]:
 def dedicated_servers(method: Described) -> frozenset[int]:
     """The parameter servers that have no gradients of their own."""
     return frozenset(part.rank for part in parts_of(method) if isinstance(part, Server) and part.dedicated)
-
-
-def loses_nothing(reducer: Reducer) -> bool:
-    """Whether the reducer is lossless, so that there is no residual."""
-    return reducer == Average() or (isinstance(reducer, Server) and reducer.up == reducer.down == Identity())

@@ -7,6 +7,7 @@ from ..core import Codec, Conversation, Parameter, Reducer
 from ..core.lazy import DeferredDifference
 from ..core.outcome import Learning
 from .average import Average, as_reducer
+from .wrapping import Wrapping
 
 
 class WarmUpState(NamedTuple):
@@ -16,7 +17,7 @@ class WarmUpState(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class WarmUp(Reducer):
+class WarmUp(Wrapping):
     """Warm-up: a dense average (or `first`) for the first steps, then `then`.
 
     Early gradients change too fast for a residual to be of use.
@@ -30,10 +31,6 @@ class WarmUp(Reducer):
         as_reducer(self.then), as_reducer(self.first)
         if not (isinstance(self.steps, int) and self.steps >= 0):
             raise ValueError(f"WarmUp takes 0 steps or more, not {self.steps!r}")
-
-    @property
-    def needs_shape(self) -> bool:
-        return as_reducer(self.then).needs_shape or as_reducer(self.first).needs_shape
 
     def specialize(self, parameter: Parameter) -> Reducer:
         first, then = as_reducer(self.first).specialize(parameter), as_reducer(self.then).specialize(parameter)
@@ -52,13 +49,6 @@ class WarmUp(Reducer):
             return reply, state._replace(step=state.step + 1, first=first)
         reply, then = yield from as_reducer(self.then).reduce(x, state.then)
         return reply, state._replace(then=then)
-
-    def fuse(self, sizes: tuple[int, ...]) -> Reducer | None:
-        before = {"first": as_reducer(self.first), "then": as_reducer(self.then)}
-        after = {name: inner.fuse(sizes) for name, inner in before.items()}
-        if not any(after.values()) or any(inner.needs_shape for name, inner in before.items() if after[name] is None):
-            return None  # a reducer that needs its tensor's shape cannot take a fused tensor
-        return replace(self, first=after["first"] or before["first"], then=after["then"] or before["then"])
 
     def learning(self, state: WarmUpState) -> Learning | None:
         if state.step < self.steps:

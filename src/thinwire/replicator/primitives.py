@@ -248,7 +248,7 @@ class _Flowing(torch.autograd.Function):
 
 
 def _sums(peers: Peers, xs: Tensors) -> Rounds:
-    replies = yield [Envelope(peers, Message(x, Identity(), about="replicas")) for x in xs]
+    replies = yield [Envelope(peers, Message(x, Identity(), unit="replicas")) for x in xs]
     return [reply.reduced.clone() for reply in replies]
 
 

@@ -1,8 +1,8 @@
-"""Strategies: what replicas talk about, and when."""
+"""Strategies: what replicas exchange, and when."""
 
 from ..core.layer_report import Layer
 from .ab_training.strategy import ABTraining
-from .ab_training.synchronization import workshop_of
+from .ab_training.synchronization import factored_model_of
 from .consensus import Consensus, consensus
 from .data_parallel import DataParallel, all_who_train
 from .decentralized import Decentralized
@@ -37,6 +37,6 @@ __all__ = [
     "all_who_train",
     "check_placed",
     "consensus",
+    "factored_model_of",
     "leading",
-    "workshop_of",
 ]

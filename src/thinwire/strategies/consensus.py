@@ -1,4 +1,4 @@
-"""The mean of all replicas, and how far they are from it."""
+"""The mean of all replicas, and their distance to it."""
 
 from collections.abc import Generator, Mapping
 from math import sqrt
@@ -14,23 +14,23 @@ from ..core.precision import working
 
 class Consensus(NamedTuple):
     means: dict[str, Tensor]  # of parameters and of buffers
-    distance: float  # root mean square over the ranks of the parameters' distance to their mean, of that mean's norm
+    distance: float  # root mean square over ranks of |parameters - mean|, relative to |mean|
 
 
-def consensus(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], weight: float, there: Peers) -> Rounds:
-    """Returns a Consensus. Parameters count by each rank's weight; of buffers, those that are real numbers alike."""
+def consensus(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], weight: float, peers: Peers) -> Rounds:
+    """Returns a Consensus. Parameters are weighted by rank; floating-point buffers are averaged with equal weights."""
     weights = torch.tensor([weight], dtype=torch.float64, device=next(iter(parameters.values())).device)
     kept = {name: x for name, x in buffers.items() if x.is_floating_point()}
-    said = [_mean(x.detach().to(working(x.dtype)) * weight) for x in parameters.values()]
-    said += [_mean(x.detach().to(working(x.dtype))) for x in kept.values()]
-    total, *means = yield from lockstep([(there, conversation) for conversation in (_mean(weights), *said)])
+    conversations = [_mean(x.detach().to(working(x.dtype)) * weight) for x in parameters.values()]
+    conversations += [_mean(x.detach().to(working(x.dtype))) for x in kept.values()]
+    total, *means = yield from lockstep([(peers, conversation) for conversation in (_mean(weights), *conversations)])
     found = dict(zip((*parameters, *kept), means, strict=True))
     for name in parameters:
         found[name] = found[name] / float(total)
-    apart = sum(_square(found[name] - p.detach()) for name, p in parameters.items())
-    (away,) = yield from lockstep([(there, _mean(torch.full_like(weights, apart)))])
-    whole = sum(_square(found[name]) for name in parameters)
-    return Consensus(found, sqrt(float(away) / whole) if whole else 0.0)
+    deviation = sum(_square(found[name] - p.detach()) for name, p in parameters.items())
+    (variance,) = yield from lockstep([(peers, _mean(torch.full_like(weights, deviation)))])
+    square = sum(_square(found[name]) for name in parameters)
+    return Consensus(found, sqrt(float(variance) / square) if square else 0.0)
 
 
 def _mean(x: Tensor) -> Generator[Message, Reply[Tensor], Tensor]:

@@ -1,11 +1,13 @@
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ..codecs import Identity, Sign
 from ..core import (
+    ALL_REDUCE,
     Codec,
     GradientAveraging,
     Message,
@@ -17,19 +19,23 @@ from ..core import (
     Rounds,
     State,
     Strategy,
+    broadcast_from,
     lockstep,
+    reduce_to,
 )
 from ..core.described import parts_of
 from ..core.layer_report import Layer
 from ..core.outcome import Learning, NonFinite, StepResult
-from ..reducers import LeaderTopK, as_reducer, dedicated_servers, loses_nothing, servers
+from ..reducers import LeaderTopK, as_reducer, dedicated_servers, servers
 from ..topologies import all_ranks
 from .units import Unit, check_fuse_below, layers_of, learning_of, not_finite, units_of, watched
 
 
 @dataclass(frozen=True, repr=False)
 class DataParallel(GradientAveraging):
-    """Every replica steps with the same gradient, reduced from all."""
+    """Data-parallel SGD: every replica steps with one gradient, reduced over all ranks."""
+
+    mean_of_all: ClassVar[bool] = True
 
     reducer: Codec | Reducer
     fuse_below: int = 4096  # in elements: smaller tensors share one conversation, unless their shape matters
@@ -39,15 +45,15 @@ class DataParallel(GradientAveraging):
         check_fuse_below("DataParallel", self.fuse_below)
 
     def units(self, replica: Replica) -> tuple[Unit, ...]:
-        """What to talk about, in an order that depends on the model alone."""
+        """What is reduced together, in an order that depends on the model alone."""
         return units_of(replica, self.reducer, self.fuse_below)
 
     def peers(self, size: int) -> Peers:
-        """The mean over all who train."""
+        """The mean over all ranks that train."""
         return all_ranks(size, without=dedicated_servers(self.reducer))
 
     def init(self, replica: Replica, units: Collection[Unit] | None = None) -> dict[str, State]:
-        """What is remembered of these units, by default of all."""
+        """The reducers' states of these units; by default, of all units."""
         return {
             unit.key: unit.reducer.init(unit.gathered(replica.parameters), unit.seed)
             for unit in (self.units(replica) if units is None else units)
@@ -57,21 +63,21 @@ class DataParallel(GradientAveraging):
         trains = replica.rank not in dedicated_servers(self.reducer)
         used = {name: trains and p.grad is not None for name, p in replica.parameters.items()}
         for name, p in replica.parameters.items():
-            if not used[name]:  # on this rank; another may have used it
+            if not used[name]:  # on this rank; it may be used on another
                 p.grad = torch.zeros_like(p)
         gradients = {name: p.grad for name, p in replica.parameters.items() if p.grad is not None}
         units, peers = self.units(replica), self.peers(replica.size)
-        talks = [(peers, _converse(unit, gradients, state[unit.key], replica.rate)) for unit in units]
-        at = min(servers(self.reducer), default=None)  # where nobody speaks with all, this does not either
-        asked = [(peers, _used_by_any(used, replica, at))] if replica.size > 1 else []  # who is alone knows
-        outcomes = yield from lockstep([*talks, *asked])
-        used_by_any = outcomes.pop() if asked else used
+        conversations = [(peers, _converse(unit, gradients, state[unit.key], replica.rate)) for unit in units]
+        server = min(servers(self.reducer), default=None)  # if gradients go through a server, so does this
+        shared_use = [(peers, _used_by_any(used, replica, server))] if replica.size > 1 else []
+        results = yield from lockstep([*conversations, *shared_use])
+        used_by_any = results.pop() if shared_use else used
         for name, p in replica.parameters.items():
-            if not used_by_any[name]:  # an optimizer leaves it alone then, with its weight decay and momentum
+            if not used_by_any[name]:  # the optimizer then skips it, weight decay and momentum included
                 p.grad = None
         unused = [unit for unit in units if not any(used_by_any[name] for name in unit.names)]
-        outcome = _outcome(units, outcomes, state)
-        return outcome._replace(state=outcome.state | {unit.key: state[unit.key] for unit in unused})
+        result = _step_result(units, results, state)
+        return result._replace(state=result.state | {unit.key: state[unit.key] for unit in unused})
 
     def exchange(
         self,
@@ -81,10 +87,10 @@ class DataParallel(GradientAveraging):
         state: dict[str, State],
         lr: float | None = None,
     ) -> Rounds:
-        """Reduce the gradients of these units in place. Returns an Outcome, with the state of all units."""
+        """Reduce the gradients of these units in place. Returns a StepResult, with the state of all units."""
         peers = self.peers(size)
-        talks = ((peers, _converse(unit, gradients, state[unit.key], lr)) for unit in units)
-        return _outcome(units, (yield from lockstep(talks)), state)
+        conversations = ((peers, _converse(unit, gradients, state[unit.key], lr)) for unit in units)
+        return _step_result(units, (yield from lockstep(conversations)), state)
 
     @property
     def dedicated_servers(self) -> frozenset[int]:
@@ -97,8 +103,8 @@ class DataParallel(GradientAveraging):
         return max((reducer.settles_after for reducer in reducers), default=0)
 
     def slack(self, replica: Replica) -> int:
-        """A method that is meant to be dense may differ by the rounding of shards and by a bit per parameter."""
-        dense = all(loses_nothing(unit.reducer) for unit in self.units(replica))
+        """A lossless method may exceed dense by the padding of shards and by one bit per parameter."""
+        dense = all(unit.reducer.lossless for unit in self.units(replica))
         return 64 * replica.size + len(replica.parameters) if dense else 0
 
     def diagnose(self, replica: Replica, parameters: Collection[Parameter]) -> list[str]:
@@ -108,8 +114,8 @@ class DataParallel(GradientAveraging):
         if leads and not any(isinstance(part, LeaderTopK) for reducer in used for part in parts_of(reducer)):
             found.append("LeaderTopK has no effect: this model has no matrix between its first and its last")
         found += super().diagnose(replica, parameters)
-        if not loses_nothing(as_reducer(self.reducer)) and all(map(loses_nothing, used)):
-            found.append(f"{self.reducer!r} has no effect: every parameter of this model is sent as it is")
+        if not as_reducer(self.reducer).lossless and all(reducer.lossless for reducer in used):
+            found.append(f"{self.reducer!r} has no effect: every parameter of this model is sent dense")
         return found
 
     def layers(
@@ -122,28 +128,28 @@ class DataParallel(GradientAveraging):
 
 
 def all_who_train(strategy: Strategy, size: int) -> Peers:
-    """The mean over them, whatever the strategy."""
+    """The mean over all ranks that train, for any strategy."""
     return strategy.peers(size) if isinstance(strategy, DataParallel) else all_ranks(size)
 
 
-def _outcome(
-    units: Collection[Unit], outcomes: list[tuple[State, NonFinite | None]], state: dict[str, State]
+def _step_result(
+    units: Collection[Unit], results: list[tuple[State, NonFinite | None]], state: dict[str, State]
 ) -> StepResult:
-    states = {unit.key: new for unit, (new, _) in zip(units, outcomes, strict=True)}
-    return StepResult(state | states, tuple(lost for _, lost in outcomes if lost))
+    states = {unit.key: new for unit, (new, _) in zip(units, results, strict=True)}
+    return StepResult(state | states, tuple(lost for _, lost in results if lost))
 
 
 def _used_by_any(
-    used: dict[str, bool], replica: Replica, at: int | None
+    used: dict[str, bool], replica: Replica, server: int | None
 ) -> Generator[Message, Reply[Tensor], dict[str, bool]]:
-    """Which parameters got a gradient on any rank, at a bit each; by way of a server, if there is one."""
+    """Which parameters have a gradient on any rank: one bit each, sent through the server if there is one."""
     device = next(iter(replica.parameters.values())).device
-    said = torch.tensor([1.0 if here else -1.0 for here in used.values()], device=device)
-    reply = yield Message(said, Sign(), target=at)
-    if at is not None:
-        reply = yield Message(reply.reduced, Identity(), source=at)
-    nobody = -1 + 1 / replica.size  # the mean of what all say is below this only if all say -1
-    return dict(zip(used, (mean > nobody for mean in reply.reduced.tolist()), strict=True))
+    signs = torch.tensor([1.0 if here else -1.0 for here in used.values()], device=device)
+    reply = yield Message(signs, Sign(), route=ALL_REDUCE if server is None else reduce_to(server))
+    if server is not None:
+        reply = yield Message(reply.reduced, Identity(), route=broadcast_from(server))
+    unused_below = -1 + 1 / replica.size  # the mean is below this only if every rank sent -1
+    return dict(zip(used, (mean > unused_below for mean in reply.reduced.tolist()), strict=True))
 
 
 def _converse(
@@ -151,13 +157,13 @@ def _converse(
 ) -> Generator[Message, Reply[Tensor], tuple[State, NonFinite | None]]:
     """Reduce a unit's gradients in place; returns its next state.
 
-    If a gradient is not finite on any rank, all ranks hear of it in the reply that they wait for anyway, and all of
-    them go on from the state they had.
+    If a gradient is not finite on some rank, every rank sees NaN in the reply that it receives anyway, and every rank
+    keeps its previous state.
     """
-    begun = state if rate is None else unit.reducer.at_rate(state, rate)
-    done = yield from watched(unit.reducer.reduce(unit.gathered(gradients), begun), unit.key)
-    if not (done.said and done.heard):
-        here = () if done.said else not_finite(unit.names, gradients)
+    rescaled = state if rate is None else unit.reducer.at_rate(state, rate)
+    done = yield from watched(unit.reducer.reduce(unit.gathered(gradients), rescaled), unit.key)
+    if not (done.sent_finite and done.received_finite):
+        here = () if done.sent_finite else not_finite(unit.names, gradients)
         for name in unit.names:
             gradients[name].fill_(torch.nan)
         return state, NonFinite(unit.names, here)

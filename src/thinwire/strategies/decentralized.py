@@ -1,4 +1,4 @@
-"""What strategies share in which replicas speak with neighbors only."""
+"""The base of decentralized strategies: ranks exchange parameters with their neighbors only."""
 
 from abc import abstractmethod
 from dataclasses import replace
@@ -13,14 +13,14 @@ Own = TypeVar("Own", bound="Decentralized")
 
 
 class Decentralized(Independent, Survivable):
-    """Gradients and optimizers stay each rank's own; replicas differ, and are kept together by what neighbors say."""
+    """Gradients and optimizers stay local; replicas differ, and exchanges with neighbors keep them close."""
 
     topology: Topology
 
     @property
     @abstractmethod
     def lossless(self) -> bool:
-        """Whether parameters are said as they are."""
+        """Whether parameters are sent uncompressed."""
 
     @property
     def saves(self) -> bool:
@@ -28,19 +28,19 @@ class Decentralized(Independent, Survivable):
 
     @abstractmethod
     def graph(self, size: int) -> Graph:
-        """Who speaks with whom; ValueError if that does not go with the strategy."""
+        """The communication graph; ValueError if the strategy does not work on it."""
 
     def check(self, size: int, hosts: tuple[str, ...] = ()) -> None:
         self.graph(size)
 
     def dry_run(self) -> tuple[Strategy, int]:
-        """A graph may be of more ranks only, and needs two."""
+        """On two ranks, fully connected: the topology itself may need more ranks."""
         return replace(self, topology=Complete()), 2  # type: ignore[type-var]  # a dataclass
 
     def without_failed(self: Own, survivors: tuple[int, ...], size: int) -> Own:
-        left: Own = replace(self, topology=edges_left(self.topology, survivors, size))  # type: ignore[type-var]  # a dataclass
-        left.graph(len(survivors))
-        return left
+        remaining: Own = replace(self, topology=edges_left(self.topology, survivors, size))  # type: ignore[type-var]  # a dataclass
+        remaining.graph(len(survivors))
+        return remaining
 
 
 @lru_cache(maxsize=64)

@@ -9,7 +9,7 @@ from ..core.outcome import StepResult
 from ..reducers import as_reducer
 from ..topologies import all_ranks
 from .independent import Independent
-from .units import Unit, check_fuse_below, spoken, units_of
+from .units import Unit, check_fuse_below, checked_exchange, units_of
 
 
 class EASGDState(NamedTuple):
@@ -20,14 +20,17 @@ class EASGDState(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class EASGD(Independent):
-    """Each replica takes steps of its own; every so often, it and a common center are drawn together: EASGD.
+    """Elastic averaging SGD (Zhang et al., 2015): local steps; every `every` steps, replicas and a center variable are
+    pulled towards each other.
 
-    The center follows the mean of all replicas. `handle.center()` gives it as a model.
+    The center follows the mean of all replicas. `handle.center()` returns it as a model.
     """
 
-    reducer: Codec | Reducer = Identity()  # for how far replicas are from the center
-    every: int = 16  # steps from one pull to the next
-    rate: float = 0.43  # of the way that the center goes to the mean; a replica goes this over the number of ranks
+    mean_of_all: ClassVar[bool] = True
+
+    reducer: Codec | Reducer = Identity()  # for the differences between replicas and center
+    every: int = 16  # steps between pulls; more: fewer bytes, and replicas explore further
+    rate: float = 0.43  # fraction by which the center moves to the mean; a replica moves to the center by rate / ranks
     fuse_below: int = 4096  # in elements: smaller tensors share one conversation, unless their shape matters
 
     def __post_init__(self) -> None:
@@ -62,17 +65,20 @@ class EASGD(Independent):
             return StepResult(state)
         units, peers = self.units(replica), all_ranks(replica.size)
         here = {unit.key: unit.copied(replica.parameters) for unit in units}
-        away = {key: x - state.centers[key] for key, x in here.items()}
-        said = [unit.reducer.reduce(away[unit.key], state.units[unit.key]) for unit in units]
-        heard = yield from lockstep(
-            [(peers, spoken(unit, mean, replica.parameters)) for unit, mean in zip(units, said, strict=True)]
+        differences = {key: x - state.centers[key] for key, x in here.items()}
+        conversations = [unit.reducer.reduce(differences[unit.key], state.units[unit.key]) for unit in units]
+        received = yield from lockstep(
+            [
+                (peers, checked_exchange(unit, c, replica.parameters))
+                for unit, c in zip(units, conversations, strict=True)
+            ]
         )
-        lost = tuple(mean.lost for mean in heard if mean.lost)
+        lost = tuple(mean.lost for mean in received if mean.lost)
         if lost:
             return StepResult(state, lost)
         centers, states = {}, {}
-        for unit, mean in zip(units, heard, strict=True):
-            unit.write(here[unit.key].sub_(away[unit.key].mul_(self.rate / replica.size)), replica.parameters)
+        for unit, mean in zip(units, received, strict=True):
+            unit.write(here[unit.key].sub_(differences[unit.key].mul_(self.rate / replica.size)), replica.parameters)
             centers[unit.key] = state.centers[unit.key] + mean.reduced * self.rate
             states[unit.key] = mean.state
         return StepResult(EASGDState(state.step, states, centers))
@@ -81,7 +87,7 @@ class EASGD(Independent):
         return state.units
 
     def center(self, replica: Replica, state: EASGDState) -> dict[str, Tensor]:
-        """What replicas are drawn to, by the names of parameters."""
+        """The center variable, by the names of parameters."""
         found = {name: p.detach().clone() for name, p in replica.parameters.items()}
         for unit in self.units(replica):
             unit.write(state.centers[unit.key], found)

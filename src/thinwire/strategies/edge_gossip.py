@@ -16,21 +16,21 @@ from .units import Unit, check_fuse_below, not_finite, units_of, watched
 
 class EdgeState(NamedTuple):
     steps: int
-    edges: dict[str, dict[str, State]]  # by edge, then by unit: the same on both of its ends
+    edges: dict[str, dict[str, State]]  # by edge, then by unit; both ends of an edge have the same state
 
 
 @dataclass(frozen=True, repr=False)
 class EdgeGossip(Decentralized):
-    """Each replica takes a step of its own, and finds out with each neighbor what their models differ in.
+    """Gossip on differences: after each local step, the ends of every edge compress the difference of their models.
 
-    With `PowerIteration`, this is PowerGossip. Over each edge both ends keep the same thin factors of the difference of
-    their two models, and improve one of them with every message. Further iterations in a step work on what the ones
-    before left over. Vectors, and matrices for which factors do not pay, are said as they are.
+    With `PowerIteration`, this is PowerGossip (Vogels et al., 2020). Both ends of an edge hold the same low-rank
+    factors of the difference, and every message improves one factor. Further iterations in a step work on the residual
+    of the earlier ones. Vectors, and matrices that low-rank factors do not make smaller, are sent dense.
     """
 
     reducer: Codec | Reducer
     topology: Topology = Ring()
-    rate: float = 1.0  # of the way to the neighbors; there is no need to tune it
+    rate: float = 1.0  # fraction by which replicas move to their neighbors' mean; needs no tuning
     fuse_below: int = 4096  # in elements: smaller tensors share one conversation, unless their shape matters
 
     def __post_init__(self) -> None:
@@ -54,8 +54,8 @@ class EdgeGossip(Decentralized):
         graph = graph_of(self.topology, size)
         if graph.varies or not graph.symmetric:
             raise ValueError(
-                f"an edge of EdgeGossip is a conversation that goes on, and {self.topology!r} has ways that lead in "
-                "one direction or change: take Ring(), Torus(), ..."
+                f"EdgeGossip keeps a state per edge, so edges must be symmetric and fixed; {self.topology!r} has "
+                "one-way or changing edges: take Ring(), Torus(), ..."
             )
         return graph
 
@@ -67,17 +67,17 @@ class EdgeGossip(Decentralized):
         return EdgeState(0, {edge.topic: _started(edge, units, replica) for edge in graph.edges_of(replica.rank)})
 
     def before_update(self, replica: Replica, state: EdgeState) -> Rounds:
-        if state.steps == 0:  # replicas begin alike
+        if state.steps == 0:  # replicas are identical at the start
             return StepResult(state._replace(steps=1))
         edges, units = self.graph(replica.size).edges_of(replica.rank), self.units(replica)
         states = {topic: dict(of_units) for topic, of_units in state.edges.items()}
         work = {unit.key: _work(unit, replica) for unit in units}
         lost: list[NonFinite] = []
         for iteration in range(self.iterations):
-            said = [unit for unit in units if not (iteration and unit.reducer == Average())]
-            talked = [(unit, edge) for unit in said for edge in edges]
-            talks = [(e, _difference(u, work[u.key], replica, states[e.topic][u.key])) for u, e in talked]
-            for (unit, edge), (new, found) in zip(talked, (yield from lockstep(talks)), strict=True):
+            sent = [unit for unit in units if not (iteration and unit.reducer == Average())]
+            pairs = [(unit, edge) for unit in sent for edge in edges]
+            conversations = [(e, _difference(u, work[u.key], replica, states[e.topic][u.key])) for u, e in pairs]
+            for (unit, edge), (new, found) in zip(pairs, (yield from lockstep(conversations)), strict=True):
                 states[edge.topic][unit.key] = new
                 if isinstance(found, NonFinite):
                     lost.append(found)
@@ -90,19 +90,19 @@ class EdgeGossip(Decentralized):
         return StepResult(EdgeState(state.steps + 1, states))
 
     def _weight(self, replica: Replica, edge: Peers) -> float:
-        """Of what the higher rank has more than the lower: the lower one adds it, the higher one takes it away."""
+        """Weight of the difference, higher minus lower rank: the lower rank adds it, the higher rank subtracts it."""
         (low, _), (high, _) = edge.weights
         weight = self.rate * self.graph(replica.size).weight(low, high)
         return weight if replica.rank == low else -weight
 
     def rejoin(self, replica: Replica) -> Rounds:
-        """Factors are found anew, from the same start on both ends of each edge."""
+        """Begin again with fresh factors, the same on both ends of each edge."""
         yield from ()
         return StepResult(self.init(replica)._replace(steps=1))
 
 
 def _started(edge: Peers, units: Iterable[Unit], replica: Replica) -> dict[str, State]:
-    """What both ends of an edge begin with: drawn from a seed that they share, and others do not."""
+    """The initial state of an edge, sampled with a seed that is its own and the same on both ends."""
     (low, _), (high, _) = edge.weights
     pair = low * replica.size + high
     return {
@@ -112,31 +112,31 @@ def _started(edge: Peers, units: Iterable[Unit], replica: Replica) -> dict[str, 
 
 
 def _work(unit: Unit, replica: Replica) -> Tensor:
-    """A copy of a unit's parameters to work on: nobody sees what is not finished."""
+    """A working copy of a unit's parameters; the model changes only once all edges are done."""
     x = unit.gathered(replica.parameters)
     return x.to(working(x.dtype), copy=True).contiguous()
 
 
-class Found(NamedTuple):
-    """The higher rank's tensor minus the lower rank's, as far as it is known."""
+class EdgeDifference(NamedTuple):
+    """An estimate of the higher rank's tensor minus the lower rank's."""
 
-    what: Tensor | Lazy
+    estimate: Tensor | Lazy
 
     def add_to(self, x: Tensor, weight: float) -> None:
-        if isinstance(self.what, Lazy):
-            self.what.add_to(x, weight)
+        if isinstance(self.estimate, Lazy):
+            self.estimate.add_to(x, weight)
         else:
-            x.add_(self.what.to(x.dtype) * weight)
+            x.add_(self.estimate.to(x.dtype) * weight)
 
 
 def _difference(
     unit: Unit, x: Tensor, replica: Replica, state: State
-) -> Generator[Message, Reply[Tensor], tuple[State, Found | NonFinite]]:
-    """One iteration over an edge."""
+) -> Generator[Message, Reply[Tensor], tuple[State, EdgeDifference | NonFinite]]:
+    """One iteration of a unit over an edge."""
     reducer = unit.reducer
-    once = replace(reducer, iterations=1) if isinstance(reducer, PowerIteration) else reducer
-    done = yield from watched(once.reduce(x, state), unit.key)
-    if not (done.said and done.heard):
-        here = () if done.said else not_finite(unit.names, replica.parameters)
+    single = replace(reducer, iterations=1) if isinstance(reducer, PowerIteration) else reducer
+    done = yield from watched(single.reduce(x, state), unit.key)
+    if not (done.sent_finite and done.received_finite):
+        here = () if done.sent_finite else not_finite(unit.names, replica.parameters)
         return state, NonFinite(unit.names, here, "parameters")
-    return done.state, Found(done.reply.reduced)
+    return done.state, EdgeDifference(done.reply.reduced)

@@ -26,34 +26,36 @@ from ..topologies import Graph, Ring, Topology
 from .decentralized import Decentralized, check_rate, check_topology, graph_of
 from .units import Unit, check_fuse_below, not_finite, units_of, watched
 
-# What comes of these is right only if all ranks hear the same: they agree on a basis or a scale, or share work.
-OF_ALL = (Learned, LeaderTopK, FittedFloat, PowerIteration, PowerSGD, Server, Sharded)
+# These need every rank to receive the same: they agree on a basis or a scale, or share work.
+NEEDS_ALL_RANKS = (Learned, LeaderTopK, FittedFloat, PowerIteration, PowerSGD, Server, Sharded)
 
 
 class GossipState(NamedTuple):
-    round: int  # of a graph that varies
+    round: int  # selects the phase of a time-varying graph
     units: dict[str, State]
 
 
 @dataclass(frozen=True, repr=False)
 class Gossip(Decentralized):
-    """Each replica takes a step of its own, and mixes its parameters with those of its neighbors.
+    """Gossip SGD: after each local step, a replica averages its parameters with those of its neighbors.
 
-    What is said without loss is said of the parameters that gradients were computed at, as D-PSGD does. What loses
-    something is said after the update, as CHOCO-SGD (`Difference`) and DeepSqueeze (`ErrorFeedback`) do.
+    Without compression, parameters are mixed before the update, as in D-PSGD. With lossy compression, they are mixed
+    after it, as in CHOCO-SGD (`Difference`) and DeepSqueeze (`ErrorFeedback`).
     """
 
     reducer: Codec | Reducer
     topology: Topology = Ring()
-    rate: float = 1.0  # of the way to the neighbors' mean; lower: steadier, if much is lost on the way
+    rate: float = (
+        1.0  # fraction by which a replica moves to its neighbors' mean; lower: stable under stronger compression
+    )
     fuse_below: int = 4096  # in elements: smaller tensors share one conversation, unless their shape matters
 
     def __post_init__(self) -> None:
         for part in parts_of(as_reducer(self.reducer)):
-            if isinstance(part, OF_ALL):
+            if isinstance(part, NEEDS_ALL_RANKS):
                 raise ValueError(
-                    f"Gossip cannot take {part!r}, which needs all ranks to hear the same, as neighbors do not "
-                    "(for factors of matrices, there is EdgeGossip(PowerIteration(...)))"
+                    f"Gossip cannot take {part!r}: it needs every rank to receive the same, and each rank receives "
+                    "from its own neighbors (for low-rank gossip, take EdgeGossip(PowerIteration(...)))"
                 )
             if isinstance(part, EF21):
                 raise ValueError(f"Gossip takes {Difference(part.inner)!r}, and not {part!r}, which is for gradients")
@@ -69,12 +71,12 @@ class Gossip(Decentralized):
         graph = graph_of(self.topology, size)
         if not graph.doubly_stochastic:
             raise ValueError(
-                f"{self.topology!r} of {size} ranks weighs what ranks hear by more or less than 1: gossip would drift. "
-                "PushSum(...) is made for such graphs"
+                f"the mixing matrix of {self.topology!r} with {size} ranks is not doubly stochastic, so Gossip would "
+                "not keep the mean of the replicas. PushSum(...) works on such graphs"
             )
         if graph.varies and any(isinstance(part, Difference) for part in parts_of(self.reducer)):
             raise ValueError(
-                f"{self.reducer!r} adds up what the same neighbors say, and {self.topology!r} changes them"
+                f"{self.reducer!r} sums what the same neighbors send, but the neighbors in {self.topology!r} change"
             )
         return graph
 
@@ -83,7 +85,7 @@ class Gossip(Decentralized):
 
     def init(self, replica: Replica) -> GossipState:
         self.graph(replica.size)
-        return GossipState(0, {unit.key: _known(unit, replica) for unit in self.units(replica)})
+        return GossipState(0, {unit.key: _initial(unit, replica) for unit in self.units(replica)})
 
     def before_update(self, replica: Replica, state: GossipState) -> Rounds:
         return (yield from self._mix(replica, state) if self.lossless else super().before_update(replica, state))
@@ -93,45 +95,47 @@ class Gossip(Decentralized):
 
     def _mix(self, replica: Replica, state: GossipState) -> Rounds:
         units, peers = self.units(replica), self.graph(replica.size).row(replica.rank, state.round)
-        talks = [(peers, _mixed(unit, replica.parameters, state.units[unit.key], self.rate)) for unit in units]
-        outcomes = yield from lockstep(talks)
-        states = {unit.key: new for unit, (new, _) in zip(units, outcomes, strict=True)}
-        return StepResult(GossipState(state.round + 1, states), tuple(lost for _, lost in outcomes if lost))
+        conversations = [(peers, _mixed(unit, replica.parameters, state.units[unit.key], self.rate)) for unit in units]
+        results = yield from lockstep(conversations)
+        states = {unit.key: new for unit, (new, _) in zip(units, results, strict=True)}
+        return StepResult(GossipState(state.round + 1, states), tuple(lost for _, lost in results if lost))
 
     def unit_states(self, state: GossipState) -> dict[str, State]:
         return state.units
 
     def rejoin(self, replica: Replica) -> Rounds:
-        """What each knows of the others no longer holds: neighbors tell each other all."""
+        """The copies of neighbors' parameters are out of date: neighbors send theirs in full."""
         units, peers = self.units(replica), self.graph(replica.size).row(replica.rank)
-        outcomes = yield from lockstep([(peers, _told(unit, replica)) for unit in units])
-        return StepResult(GossipState(0, {unit.key: new for unit, new in zip(units, outcomes, strict=True)}))
+        states = yield from lockstep([(peers, _resynchronized(unit, replica)) for unit in units])
+        return StepResult(GossipState(0, {unit.key: new for unit, new in zip(units, states, strict=True)}))
 
 
-def _known(unit: Unit, replica: Replica) -> State:
-    """Replicas begin alike, so all know what all have."""
+def _initial(unit: Unit, replica: Replica) -> State:
+    """Replicas are identical at the start, so every rank has exact copies of its neighbors."""
     x = unit.gathered(replica.parameters)
     if isinstance(unit.reducer, Difference):
         return unit.reducer.knowing(x, unit.seed)
     return unit.reducer.init(x, unit.seed)
 
 
-def _told(unit: Unit, replica: Replica) -> Generator[Message, Reply[Tensor], State]:
-    state = _known(unit, replica)
+def _resynchronized(unit: Unit, replica: Replica) -> Generator[Message, Reply[Tensor], State]:
+    state = _initial(unit, replica)
     if not isinstance(unit.reducer, Difference):
         return state
-    heard = yield from Average().reduce(state.mine, 0)
-    return state._replace(theirs=materialize(heard[0].reduced).clone())
+    reply, _ = yield from Average().reduce(state.mine, 0)
+    return state._replace(theirs=materialize(reply.reduced).clone())
 
 
 def _mixed(
     unit: Unit, parameters: Mapping[str, Tensor], state: State, rate: float
 ) -> Generator[Message, Reply[Tensor], tuple[State, NonFinite | None]]:
-    """Move a unit's parameters towards the neighbors'; returns its next state."""
+    """Move a unit's parameters towards the neighbors' mean; returns its next state."""
     x = unit.gathered(parameters)
     done = yield from watched(unit.reducer.reduce(x, state), unit.key)
-    if not (done.said and done.heard):
-        return state, NonFinite(unit.names, () if done.said else not_finite(unit.names, parameters), "parameters")
-    way = torch.sub(materialize(done.reply.reduced), materialize(done.reply.sent))
-    unit.write(way.mul_(rate).add_(x) if rate != 1 else way.add_(x), parameters)
+    if not (done.sent_finite and done.received_finite):
+        return state, NonFinite(
+            unit.names, () if done.sent_finite else not_finite(unit.names, parameters), "parameters"
+        )
+    difference = torch.sub(materialize(done.reply.reduced), materialize(done.reply.sent))
+    unit.write(difference.mul_(rate).add_(x) if rate != 1 else difference.add_(x), parameters)
     return done.state, None

@@ -7,42 +7,42 @@ import torch
 from torch import Tensor
 
 from ..codecs import Identity
-from ..core import Codec, Conversation, Message, Peers, Replica, Reply, Rounds, Strategy, lockstep
+from ..core import Codec, Conversation, Message, Peers, Replica, Reply, Rounds, Strategy, broadcast_from, lockstep
 from ..core.outcome import NonFinite, StepResult
 from ..core.precision import working
 from ..reducers.average import STRIDE
 from ..topologies import Grouping, Groups, OneGroup, all_ranks, group_of, part_of, within
-from .broadcasts import told
+from .broadcasts import broadcast
 from .independent import Independent
-from .units import Unit, check_fuse_below, spoken, units_of
+from .units import Unit, check_fuse_below, checked_exchange, units_of
 
 LARGEST = 1e300  # a loss that is not a number counts as this
 
 
 class LeaderSGDState(NamedTuple):
     step: int
-    losses: Tensor  # the last ones, over and over in the same places
+    losses: Tensor  # a ring buffer of the last `window` losses
     seeds: dict[str, int]
-    local: dict[str, Tensor]  # the leaders that were last heard, if they pull in between
-    whole: dict[str, Tensor]
+    local: dict[str, Tensor]  # the group leader's parameters as last received; empty unless stale_pull is set
+    overall: dict[str, Tensor]  # the same of the leader of all ranks
 
 
 @dataclass(frozen=True, repr=False)
 class LeaderSGD(Independent):
-    """Each replica takes steps of its own, and is pulled now and then towards the one with the lowest loss: LSGD.
+    """Leader SGD (LSGD; Teng et al., 2019): local steps; periodically, replicas are pulled to the one with lowest loss.
 
-    A leader is one of the replicas, as it is: only it speaks. With groups, each has a leader of its own too, which
-    pulls more often. Losses come from `handle.report_loss(loss)`.
+    The leader is one of the replicas, and only it sends. With groups, each group has a leader too, and is pulled to it
+    more often. Losses come from `handle.report_loss(loss)`.
     """
 
-    codec: Codec = Identity()  # for what leaders say
-    every: int = 16  # steps from one pull towards the leader of all to the next
-    pull: float = 0.1  # of the way to it; more: replicas stay closer together, and explore less
+    codec: Codec = Identity()  # for the leaders' parameters
+    every: int = 16  # steps between pulls to the leader of all ranks
+    pull: float = 0.1  # fraction of the difference; more: replicas stay closer, and explore less
     groups: Grouping = OneGroup()
     local_every: int = 4  # the same within groups, if there are several
     local_pull: float = 0.1
-    window: int = 8  # losses whose mean is compared; more: less chance, older news
-    stale_pull: float = 0.0  # towards the leaders that were last heard, spread over the steps in between
+    window: int = 8  # losses whose mean is compared; more: less noise, older losses
+    stale_pull: float = 0.0  # pull to the leaders as last received, spread over the steps in between
     fuse_below: int = 4096  # in elements: smaller tensors share one conversation
 
     def __post_init__(self) -> None:
@@ -91,93 +91,100 @@ class LeaderSGD(Independent):
 
     def after_update(self, replica: Replica, state: LeaderSGDState) -> Rounds:
         yield from ()
-        assert replica.loss is not None, "whoever runs it has seen to that"
+        assert replica.loss is not None, "the session checks that a loss was reported"
         losses = state.losses.clone()
         losses[state.step % self.window] = replica.loss
         state = state._replace(step=state.step + 1, losses=losses)
         units, group = self.units(replica), self._group(replica)
         if self.stale_pull:
             _pull(units, replica, state.local, self.stale_pull / self.local_every)
-            _pull(units, replica, state.whole, self.stale_pull / self.every)
-        # Both leaders speak as they were when their losses were measured: before anyone is pulled.
-        led: list[tuple[LeaderModel, float]] = []
+            _pull(units, replica, state.overall, self.stale_pull / self.every)
+        # Both leaders send the parameters that their losses were measured with: before any pull.
+        leaders: list[tuple[LeaderModel, float]] = []
         if group and state.step % self.local_every == 0:
-            nearby = yield from within(group, self._led(part_of(replica, group), state))
-            state = state._replace(seeds=nearby.seeds, local=nearby.tensors if self.stale_pull else {})
-            led.append((nearby, self.local_pull))
+            of_group = yield from within(group, self._leader(part_of(replica, group), state))
+            state = state._replace(seeds=of_group.seeds, local=of_group.tensors if self.stale_pull else {})
+            leaders.append((of_group, self.local_pull))
         if state.step % self.every == 0:
-            of_all = yield from self._led(replica, state)
-            state = state._replace(seeds=of_all.seeds, whole=of_all.tensors if self.stale_pull else {})
-            led.append((of_all, self.pull))
-        lost = tuple(what for leader, _ in led for what in leader.lost)
-        for leader, pull in () if lost else led:
+            of_all = yield from self._leader(replica, state)
+            state = state._replace(seeds=of_all.seeds, overall=of_all.tensors if self.stale_pull else {})
+            leaders.append((of_all, self.pull))
+        lost = tuple(what for leader, _ in leaders for what in leader.lost)
+        for leader, pull in () if lost else leaders:
             _pull(units, replica, leader.tensors, pull)
         return StepResult(state, lost)
 
     def loss_of(self, state: LeaderSGDState) -> float:
-        """The mean of the last losses, of as many as there are; whoever has lost its way leads nobody."""
+        """The mean of the last losses; infinite if not finite, so that a diverged replica never leads."""
         mean = float(state.losses[: min(state.step, self.window)].mean()) if state.step else inf
         return mean if isfinite(mean) else inf
 
-    def _led(self, replica: Replica, state: LeaderSGDState) -> Rounds:
-        """Choose a leader, and hear it. Returns what it said."""
+    def _leader(self, replica: Replica, state: LeaderSGDState) -> Rounds:
+        """Elect a leader and receive its parameters. Returns a LeaderModel."""
         units, peers = self.units(replica), all_ranks(replica.size)
-        leader = yield from elected(replica, self.loss_of(state), about=units[0].key)
-        here = [unit.gathered(replica.parameters).clone() for unit in units]  # it goes on, and is pulled by another
-        said = [_said(x, self.codec, leader, state.seeds[unit.key]) for unit, x in zip(units, here, strict=True)]
-        heard = yield from lockstep(
-            [(peers, spoken(unit, x, replica.parameters)) for unit, x in zip(units, said, strict=True)]
+        leader = yield from elect_leader(replica, self.loss_of(state), unit=units[0].key)
+        here = [
+            unit.gathered(replica.parameters).clone() for unit in units
+        ]  # copies: parameters change while the leader sends
+        conversations = [
+            _from_leader(x, self.codec, leader, state.seeds[unit.key]) for unit, x in zip(units, here, strict=True)
+        ]
+        received = yield from lockstep(
+            [
+                (peers, checked_exchange(unit, c, replica.parameters))
+                for unit, c in zip(units, conversations, strict=True)
+            ]
         )
         return LeaderModel(
-            {unit.key: x.reduced.to(working(x.reduced.dtype)) for unit, x in zip(units, heard, strict=True)},
-            {unit.key: x.state for unit, x in zip(units, heard, strict=True)},
-            tuple(x.lost for x in heard if x.lost),
+            {unit.key: x.reduced.to(working(x.reduced.dtype)) for unit, x in zip(units, received, strict=True)},
+            {unit.key: x.state for unit, x in zip(units, received, strict=True)},
+            tuple(x.lost for x in received if x.lost),
         )
 
     def _group(self, replica: Replica) -> tuple[int, ...]:
-        """The ranks of this one's group; none if all are in one."""
+        """The ranks of this rank's group; empty if there is only one group."""
         groups = self.groups_of(replica.size, replica.hosts)
         return group_of(groups, replica.rank) if groups else ()
 
 
 class LeaderModel(NamedTuple):
-    """What a leader said, by unit."""
+    """A leader's parameters, by unit."""
 
     tensors: dict[str, Tensor]
     seeds: dict[str, int]
     lost: tuple[NonFinite, ...]
 
 
-def elected(replica: Replica, loss: float, about: str = "") -> Rounds:
-    """All hear all losses. Returns the rank with the lowest, of equal ones the first."""
+def elect_leader(replica: Replica, loss: float, unit: str = "") -> Rounds:
+    """All ranks receive all losses. Returns the rank with the lowest; of equal losses, the lowest rank."""
     device = next(iter(replica.parameters.values())).device
     mine = torch.zeros(replica.size, dtype=torch.float64, device=device)
     mine[replica.rank] = min(loss, LARGEST)
     peers = Peers("losses", tuple((rank, 1.0) for rank in range(replica.size)))
-    (losses,) = yield from lockstep([(peers, _losses(mine, about))])
+    (losses,) = yield from lockstep([(peers, _losses(mine, unit))])
     return int(losses.argmin())
 
 
-def _losses(mine: Tensor, about: str) -> Generator[Message, Reply[Tensor], Tensor]:
-    reply = yield Message(mine, Identity(), about=about)
+def _losses(mine: Tensor, unit: str) -> Generator[Message, Reply[Tensor], Tensor]:
+    reply = yield Message(mine, Identity(), unit=unit)
     return reply.reduced
 
 
 def leading(replica: Replica, buffers: Mapping[str, Tensor], loss: float) -> Rounds:
-    """Hear the rank with the lowest loss say all that it has. Returns that, by name."""
-    leader: int = yield from elected(replica, loss)
+    """Broadcast parameters and buffers of the rank with the lowest loss. Returns them by name."""
+    leader: int = yield from elect_leader(replica, loss)
     here = {name: x.detach().clone() for name, x in {**replica.parameters, **buffers}.items()}
-    yield from told(here, dict.fromkeys(here, leader), replica.size)
+    yield from broadcast(here, dict.fromkeys(here, leader), replica.size)
     return here
 
 
-def _said(x: Tensor, codec: Codec, leader: int, seed: int) -> Conversation:
-    reply = yield Message(x, codec, seed, source=leader)
+def _from_leader(x: Tensor, codec: Codec, leader: int, seed: int) -> Conversation:
+    reply = yield Message(x, codec, seed, route=broadcast_from(leader))
     return reply, seed + STRIDE
 
 
 def _pull(units: tuple[Unit, ...], replica: Replica, leader: Mapping[str, Tensor], part: float) -> None:
-    """Go a part of the way to a leader; it stays where it is itself."""
+    """Move the replica to a leader by a fraction of the difference; the leader itself does not move."""
     for unit in units if leader else ():
         x, there = unit.copied(replica.parameters), leader[unit.key]
         unit.write(there if part == 1 else x.add_((there - x).mul_(part)), replica.parameters)

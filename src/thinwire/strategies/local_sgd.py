@@ -1,12 +1,12 @@
 import warnings
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..codecs import RandomK, TopK
-from ..core import Codec, Overlapping, Reducer, Replica, Rounds, State, lockstep
+from ..core import Codec, Overlapping, Reducer, Replica, Rounds, State, Strategy, lockstep
 from ..core.described import parts_of
 from ..core.outcome import NonFinite, StepResult
 from ..reducers import Average, ErrorFeedback, as_reducer, servers
@@ -15,7 +15,7 @@ from ..topologies import all_ranks, within
 from .data_parallel import DataParallel
 from .independent import Independent
 from .outer_sgd import OuterSGD
-from .units import Unit, check_fuse_below, spoken, units_of
+from .units import Unit, check_fuse_below, checked_exchange, units_of
 
 AVERAGED = DataParallel(Average())
 WARM_UP = "warming up"  # what the meter counts its bytes under
@@ -24,39 +24,41 @@ WARM_UP = "warming up"  # what the meter counts its bytes under
 class LocalSGDState(NamedTuple):
     step: int
     units: dict[str, State]
-    anchors: dict[str, Tensor]  # what all replicas were when they last met
+    anchors: dict[str, Tensor]  # the parameters after the last synchronization, the same on all ranks
     velocities: dict[str, Tensor]  # of the outer optimizer, if it has momentum
-    left: dict[str, Tensor] | None = None  # what this replica was when a meeting began that has not ended
+    left: dict[str, Tensor] | None = None  # this replica's parameters when the synchronization in flight began
 
 
 class Synchronized(NamedTuple):
-    """What came of a meeting, by unit."""
+    """The result of a synchronization, by unit."""
 
-    ways: dict[str, Tensor]  # from where replicas are on average back to where they met before
+    deltas: dict[str, Tensor]  # pseudo-gradients: the anchor minus the mean of the replicas
     states: dict[str, State]
     lost: tuple[NonFinite, ...]
 
 
 @dataclass(frozen=True, repr=False)
 class LocalSGD(Independent, Overlapping):
-    """Each replica takes steps of its own; every so often they meet, and all go on from one point.
+    """Local SGD: replicas take local steps, and synchronize every `every` steps.
 
-    What they say is the way back to where they last met. An outer optimizer takes its mean for a gradient: as it is,
-    that is local SGD; with Nesterov momentum, DiLoCo. With `delay`, the meeting goes on while replicas compute: so many
-    steps later, each goes on from where the meeting ended, with what it has done meanwhile.
+    They average pseudo-gradients, the parameters after the last synchronization (the anchor) minus the current ones,
+    and an outer optimizer steps the anchor with the mean: plain SGD is local SGD, Nesterov momentum is DiLoCo. With
+    `delay`, the exchange overlaps with this number of local steps, which are then applied on top of its result.
     """
 
+    mean_of_all: ClassVar[bool] = True
+
     reducer: Codec | Reducer
-    every: int = 10  # steps from one meeting to the next; more: fewer bytes, and replicas drift further apart
+    every: int = 10  # steps between synchronizations; more: fewer bytes, and replicas drift further apart
     outer: OuterSGD = OuterSGD()
-    delay: int = 0  # steps that a meeting may take; more: hides a slower link, and what is said is older
-    after: int = 0  # steps at the beginning with averaged gradients, as dense: post-local SGD
+    delay: int = 0  # steps that an exchange may take; more: hides a slower link, and its result is older
+    after: int = 0  # steps of dense gradient averaging at the start: post-local SGD
     fuse_below: int = 4096  # in elements: smaller tensors share one conversation, unless their shape matters
 
     def __post_init__(self) -> None:
         reducer = as_reducer(self.reducer)
         if not (isinstance(self.every, int) and self.every >= 1):
-            raise ValueError(f"LocalSGD meets every 1 step or more, not {self.every!r}")
+            raise ValueError(f"LocalSGD synchronizes every 1 step or more, not {self.every!r}")
         if not isinstance(self.outer, OuterSGD):
             raise ValueError(f"LocalSGD takes an outer optimizer such as OuterSGD(0.7), not {self.outer!r}")
         if not (isinstance(self.delay, int) and 0 <= self.delay <= self.every):
@@ -67,8 +69,8 @@ class LocalSGD(Independent, Overlapping):
         kinds = {type(part) for part in parts_of(reducer)}
         if self.outer.momentum and ErrorFeedback in kinds and kinds & {TopK, RandomK}:
             warnings.warn(
-                f"{self!r} is known to train badly: what feedback brings late, outer momentum has gone past. "
-                "Leave out one of them: OuterSGD() with feedback, as sparseloco does, or momentum without",
+                f"{self!r} is known to train badly: error feedback is late for outer momentum. "
+                "Leave out one of them: OuterSGD() with error feedback, as sparseloco does, or momentum without it",
                 stacklevel=4,
             )
 
@@ -83,24 +85,27 @@ class LocalSGD(Independent, Overlapping):
     def local_gradients(self, state: LocalSGDState) -> bool:
         return state.step >= self.after
 
-    def meets(self, step: int) -> bool:
-        """Whether replicas meet after so many updates."""
+    def synchronizes(self, step: int) -> bool:
+        """Whether replicas synchronize after this number of updates."""
         return step > self.after and (step - self.after) % self.every == 0
 
     def will_communicate(self, step: int) -> bool:
-        return step <= self.after or self.meets(step) or self.lands(step)
+        return step <= self.after or self.synchronizes(step) or self.lands(step)
 
     def quiet(self, step: int) -> bool:
         return bool(self.delay) and step >= self.after
 
     def launches(self, step: int) -> bool:
-        return bool(self.delay) and self.meets(step)
+        return bool(self.delay) and self.synchronizes(step)
 
     def lands(self, step: int) -> bool:
-        return bool(self.delay) and self.meets(step - self.delay)
+        return bool(self.delay) and self.synchronizes(step - self.delay)
 
     def units(self, replica: Replica) -> tuple[Unit, ...]:
         return units_of(replica, self.reducer, self.fuse_below)
+
+    def settled(self) -> Strategy:
+        return replace(self, after=0)
 
     def init(self, replica: Replica) -> LocalSGDState:
         anchors = {unit.key: unit.copied(replica.parameters) for unit in self.units(replica)}
@@ -113,13 +118,13 @@ class LocalSGD(Independent, Overlapping):
             return (yield from super().before_update(replica, state))
         all_ranks = tuple(range(replica.size))
         plain = self._plain()
-        outcome = yield from within(all_ranks, plain.before_update(replica, plain.init(replica)), WARM_UP)
-        return StepResult(state, outcome.lost)
+        result = yield from within(all_ranks, plain.before_update(replica, plain.init(replica)), WARM_UP)
+        return StepResult(state, result.lost)
 
     def _plain(self) -> DataParallel:
-        """What warms up: by way of the same server, if there is one."""
-        at = min(servers(as_reducer(self.reducer)), default=None)
-        return AVERAGED if at is None else DataParallel(served(Average(), at))
+        """Gradient averaging for the warm-up, through the same server if there is one."""
+        server = min(servers(as_reducer(self.reducer)), default=None)
+        return AVERAGED if server is None else DataParallel(served(Average(), server))
 
     def after_update(self, replica: Replica, state: LocalSGDState) -> Rounds:
         yield from ()
@@ -127,15 +132,15 @@ class LocalSGD(Independent, Overlapping):
         if state.step == self.after:
             anchors = {unit.key: unit.copied(replica.parameters) for unit in self.units(replica)}
             return StepResult(state._replace(anchors=anchors))
-        if self.delay or not self.meets(state.step):
+        if self.delay or not self.synchronizes(state.step):
             return StepResult(state)
-        state, talk = self.launch(replica, state)
-        return StepResult(*self.land(replica, state, (yield from talk)))
+        state, rounds = self.launch(replica, state)
+        return StepResult(*self.land(replica, state, (yield from rounds)))
 
     def launch(self, replica: Replica, state: LocalSGDState) -> tuple[LocalSGDState, Rounds]:
         units = self.units(replica)
         left = {unit.key: unit.copied(replica.parameters) for unit in units}
-        return state._replace(left=left), _meeting(units, state.anchors, left, state.units, replica)
+        return state._replace(left=left), _synchronize(units, state.anchors, left, state.units, replica)
 
     def in_flight(self, state: LocalSGDState) -> Synchronized:
         return Synchronized(state.anchors, state.units, ())
@@ -143,33 +148,33 @@ class LocalSGD(Independent, Overlapping):
     def land(
         self, replica: Replica, state: LocalSGDState, arrived: Synchronized
     ) -> tuple[LocalSGDState, tuple[NonFinite, ...]]:
-        """Go to where the outer optimizer says, and by what was done meanwhile from there."""
+        """Step the anchor with the outer optimizer; add the local steps taken during the exchange."""
         assert state.left is not None, "it was launched"
         if arrived.lost:
             return state._replace(left=None), arrived.lost
         anchors, velocities = {}, {}
         for unit in self.units(replica):
             anchor, velocity = self.outer.step(
-                state.anchors[unit.key], arrived.ways[unit.key], state.velocities.get(unit.key)
+                state.anchors[unit.key], arrived.deltas[unit.key], state.velocities.get(unit.key)
             )
-            there = anchor
+            target = anchor
             if self.delay:
-                there = unit.copied(replica.parameters).sub_(state.left[unit.key]).add_(anchor)
-            unit.write(there, replica.parameters)
+                target = unit.copied(replica.parameters).sub_(state.left[unit.key]).add_(anchor)
+            unit.write(target, replica.parameters)
             anchors[unit.key] = anchor
             if velocity is not None:
                 velocities[unit.key] = velocity
         return LocalSGDState(state.step, arrived.states, anchors, velocities), ()
 
-    def moved(self, replica: Replica, state: LocalSGDState) -> LocalSGDState:
-        """All have been moved alike, by someone else, right after a meeting: that is where they met now."""
+    def reanchored(self, replica: Replica, state: LocalSGDState) -> LocalSGDState:
+        """All replicas were changed alike right after a synchronization: the current parameters are the new anchor."""
         return state._replace(anchors={unit.key: unit.copied(replica.parameters) for unit in self.units(replica)})
 
     def unit_states(self, state: LocalSGDState) -> dict[str, State]:
         return state.units
 
 
-def _meeting(
+def _synchronize(
     units: tuple[Unit, ...],
     anchors: dict[str, Tensor],
     left: dict[str, Tensor],
@@ -177,12 +182,12 @@ def _meeting(
     replica: Replica,
 ) -> Rounds:
     peers = all_ranks(replica.size)
-    said = [unit.reducer.reduce(anchors[unit.key] - left[unit.key], states[unit.key]) for unit in units]
-    heard = yield from lockstep(
-        [(peers, spoken(unit, way, replica.parameters)) for unit, way in zip(units, said, strict=True)]
+    conversations = [unit.reducer.reduce(anchors[unit.key] - left[unit.key], states[unit.key]) for unit in units]
+    received = yield from lockstep(
+        [(peers, checked_exchange(unit, c, replica.parameters)) for unit, c in zip(units, conversations, strict=True)]
     )
     return Synchronized(
-        {unit.key: way.reduced for unit, way in zip(units, heard, strict=True)},
-        {unit.key: way.state for unit, way in zip(units, heard, strict=True)},
-        tuple(way.lost for way in heard if way.lost),
+        {unit.key: delta.reduced for unit, delta in zip(units, received, strict=True)},
+        {unit.key: delta.state for unit, delta in zip(units, received, strict=True)},
+        tuple(delta.lost for delta in received if delta.lost),
     )

@@ -7,11 +7,11 @@ from ..core.described import Described
 
 @dataclass(frozen=True, repr=False)
 class OuterSGD(Described):
-    """What becomes of the way that replicas went since they last met, on average: by default, they go all of it."""
+    """The outer optimizer of LocalSGD: SGD on pseudo-gradients. The default moves to the mean of the replicas."""
 
-    lr: float = 1.0  # below 1: steadier
-    momentum: float = 0.0  # of earlier ways that goes on
-    nesterov: bool = False  # look ahead by the momentum
+    lr: float = 1.0  # below 1: smaller, more stable steps
+    momentum: float = 0.0  # factor on the velocity per synchronization
+    nesterov: bool = False  # Nesterov momentum
 
     def __post_init__(self) -> None:
         if not (isinstance(self.lr, int | float) and 0 < self.lr <= 10):
@@ -21,11 +21,11 @@ class OuterSGD(Described):
         if self.nesterov and not self.momentum:
             raise ValueError("OuterSGD(nesterov=True) needs a momentum above 0")
 
-    def step(self, anchor: Tensor, way: Tensor, velocity: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Where all go from an anchor, by the mean way (from replicas back to it), and the next velocity."""
+    def step(self, anchor: Tensor, delta: Tensor, velocity: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The next anchor and velocity, from the mean pseudo-gradient `delta` (anchor minus replicas)."""
         if not self.momentum:
-            return anchor - (way if self.lr == 1 else way * self.lr), None
-        assert velocity is not None, "momentum has something to go on from"
-        velocity = velocity * self.momentum + way
-        direction = way + velocity * self.momentum if self.nesterov else velocity
+            return anchor - (delta if self.lr == 1 else delta * self.lr), None
+        assert velocity is not None, "momentum needs a velocity"
+        velocity = velocity * self.momentum + delta
+        direction = delta + velocity * self.momentum if self.nesterov else velocity
         return anchor - direction * self.lr, velocity

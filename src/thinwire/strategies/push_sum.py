@@ -13,18 +13,18 @@ from ..core.precision import working
 from ..reducers import Average
 from ..topologies import Exponential, Graph, Topology
 from .decentralized import Decentralized, check_topology, graph_of
-from .units import Unit, check_fuse_below, spoken, units_of
+from .units import Unit, check_fuse_below, checked_exchange, units_of
 
 
 class PushSumState(NamedTuple):
-    weight: float  # the parameters times this are this rank's share of what is summed; all weights are as many as ranks
-    round: int  # of a graph that varies
+    weight: float  # parameters times weight is this rank's share of the sum; all weights sum to the world size
+    round: int  # selects the phase of a time-varying graph
     seeds: dict[str, State]
-    start: dict[str, Tensor] | None = None  # the parameters before an update, where they are needed after it
+    start: dict[str, Tensor] | None = None  # the parameters before the update, if the weight is not 1
 
 
 class Arrived(NamedTuple):
-    """What came of a push: what others said, and what was kept because a codec lost it."""
+    """The result of a push: the shares received, plus the compression error of the shares sent."""
 
     weight: float
     units: dict[str, Tensor]
@@ -34,16 +34,17 @@ class Arrived(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class PushSum(Decentralized, Overlapping):
-    """Each replica takes a step of its own, and gives a share of itself away along one-way edges: SGP.
+    """Stochastic gradient push (SGP; Assran et al., 2019): after each local step, ranks push shares of their parameters
+    along directed edges.
 
-    The shares that a rank holds need not add up to one; a weight that travels along tells what they add up to, and
-    parameters are always divided by it. With `overlap`, messages travel while replicas compute (overlapped SGP): what
-    is said after an update is added so many steps later.
+    The shares that a rank receives need not sum to one. A push-sum weight is sent with them, and parameters are always
+    divided by it. With `overlap`, messages are in flight while replicas compute (overlapped SGP): shares sent after an
+    update are added `overlap` steps later.
     """
 
-    codec: Codec = Identity()  # what it loses stays with whoever says it
+    codec: Codec = Identity()  # its compression error stays with the sender
     topology: Topology = Exponential()
-    overlap: int = 0  # steps that a message has to arrive; higher: hides a slower link, and models drift further apart
+    overlap: int = 0  # steps that a message may take; higher: hides a slower link, and models drift further apart
     fuse_below: int = 4096  # in elements: smaller tensors share one conversation
 
     def __post_init__(self) -> None:
@@ -82,7 +83,7 @@ class PushSum(Decentralized, Overlapping):
         return PushSumState(1.0, 0, {unit.key: unit.seed for unit in self.units(replica)})
 
     def before_update(self, replica: Replica, state: PushSumState) -> Rounds:
-        """An update is made to parameters times weight; where that is not 1, they are looked up after it."""
+        """The update applies to parameters times weight; if the weight is not 1, `after_update` rescales it."""
         yield from ()
         if state.weight == 1:
             return StepResult(state)
@@ -92,22 +93,22 @@ class PushSum(Decentralized, Overlapping):
     def after_update(self, replica: Replica, state: PushSumState) -> Rounds:
         if state.start is not None:
             for name, p in replica.parameters.items():
-                # The optimizer has moved it by as much as the sum moves: by more than that, divided by its weight.
+                # The optimizer's step is that of parameters times weight: divide it by the weight.
                 before, step = state.start[name], p.detach() - state.start[name]
                 p.detach().copy_(before + step / state.weight)
         state = state._replace(start=None)
         if self.overlap:
             return StepResult(state)
-        state, talk = self.launch(replica, state)
-        return StepResult(*self.land(replica, state, (yield from talk)))
+        state, rounds = self.launch(replica, state)
+        return StepResult(*self.land(replica, state, (yield from rounds)))
 
     def launch(self, replica: Replica, state: PushSumState) -> tuple[PushSumState, Rounds]:
-        """Give shares away; parameters stay, as they and their weight shrink alike. The talk may go on meanwhile."""
+        """Send shares. The local parameters stay the same, as share and weight shrink by the same factor."""
         graph, units = self.graph(replica.size), self.units(replica)
         peers, kept = graph.others(replica.rank, state.round), graph.weight(replica.rank, replica.rank, state.round)
         shares = {unit.key: _share(unit, replica, state.weight) for unit in units}
-        talk = _pushed(units, peers, shares, state, 1 - kept, replica)
-        return state._replace(weight=state.weight * kept, round=state.round + 1), talk
+        rounds = _push(units, peers, shares, state, 1 - kept, replica)
+        return state._replace(weight=state.weight * kept, round=state.round + 1), rounds
 
     def in_flight(self, state: PushSumState) -> Arrived:
         return Arrived(0.0, dict.fromkeys(state.seeds), state.seeds, ())  # type: ignore[arg-type]  # any tensors
@@ -115,7 +116,7 @@ class PushSum(Decentralized, Overlapping):
     def land(
         self, replica: Replica, state: PushSumState, arrived: Arrived
     ) -> tuple[PushSumState, tuple[NonFinite, ...]]:
-        """Add what has arrived."""
+        """Add the shares received."""
         if arrived.lost:
             return state, arrived.lost
         weight = state.weight + arrived.weight
@@ -125,7 +126,7 @@ class PushSum(Decentralized, Overlapping):
         return state._replace(weight=weight, seeds=arrived.seeds), ()
 
     def rejoin(self, replica: Replica) -> Rounds:
-        """Parameters are right whatever was under way; each of those who are left weighs 1 again."""
+        """Parameters are valid whatever was in flight; every survivor gets weight 1 again."""
         yield from ()
         return StepResult(self.init(replica))
 
@@ -139,7 +140,7 @@ def _share(unit: Unit, replica: Replica, weight: float) -> Tensor:
     return x.to(working(x.dtype)) * weight if weight != 1 else x.to(working(x.dtype), copy=True)
 
 
-def _pushed(
+def _push(
     units: tuple[Unit, ...],
     peers: Peers,
     shares: dict[str, Tensor],
@@ -148,27 +149,29 @@ def _pushed(
     replica: Replica,
 ) -> Rounds:
     weight = torch.tensor([state.weight], dtype=torch.float64, device=next(iter(replica.parameters.values())).device)
-    talks = [(peers, _said(unit, shares[unit.key], state.seeds[unit.key], given, replica)) for unit in units]
-    *outcomes, heard = yield from lockstep([*talks, (peers, _weight_said(weight, units[0].key))])
+    conversations = [
+        (peers, _push_unit(unit, shares[unit.key], state.seeds[unit.key], given, replica)) for unit in units
+    ]
+    *results, received = yield from lockstep([*conversations, (peers, _push_weight(weight, units[0].key))])
     return Arrived(
-        float(heard),
-        {unit.key: added for unit, (added, _, _) in zip(units, outcomes, strict=True)},
-        {unit.key: seed for unit, (_, seed, _) in zip(units, outcomes, strict=True)},
-        tuple(lost for _, _, lost in outcomes if lost),
+        float(received),
+        {unit.key: added for unit, (added, _, _) in zip(units, results, strict=True)},
+        {unit.key: seed for unit, (_, seed, _) in zip(units, results, strict=True)},
+        tuple(lost for _, _, lost in results if lost),
     )
 
 
-def _weight_said(weight: Tensor, about: str) -> Generator[Message, Reply[Tensor], Tensor]:
-    reply = yield Message(weight, Identity(), about=about)
+def _push_weight(weight: Tensor, unit: str) -> Generator[Message, Reply[Tensor], Tensor]:
+    reply = yield Message(weight, Identity(), unit=unit)
     return reply.reduced
 
 
-def _said(
+def _push_unit(
     unit: Unit, x: Tensor, seed: State, given: float, replica: Replica
 ) -> Generator[Message, Reply[Tensor], tuple[Tensor, State, NonFinite | None]]:
-    assert isinstance(unit.reducer, Average), "a codec is all there is to it"
-    heard = yield from spoken(unit, unit.reducer.reduce(x, seed), replica.parameters)
-    added = heard.reduced.to(x.dtype)
+    assert isinstance(unit.reducer, Average), "PushSum takes a codec, not a reducer"
+    received = yield from checked_exchange(unit, unit.reducer.reduce(x, seed), replica.parameters)
+    added = received.reduced.to(x.dtype)
     if unit.reducer.codec != Identity():
-        added = added + (x - materialize(heard.sent)) * given
-    return added, heard.state, heard.lost
+        added = added + (x - materialize(received.sent)) * given
+    return added, received.state, received.lost

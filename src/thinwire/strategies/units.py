@@ -1,4 +1,4 @@
-"""What conversations are about: a model's parameters, cut into units."""
+"""A model's parameters, grouped into units: one conversation each."""
 
 from collections import defaultdict
 from collections.abc import Collection, Generator, Mapping, Sequence
@@ -19,7 +19,7 @@ FUSED, JOINED = "small ones", "joined ones"  # kinds of units of several paramet
 
 
 class Unit(NamedTuple):
-    """What one conversation is about: a parameter, or several flattened together."""
+    """What is reduced in one conversation: a parameter, or several flattened into one tensor."""
 
     names: tuple[str, ...]
     reducer: Reducer
@@ -30,23 +30,23 @@ class Unit(NamedTuple):
         return ",".join(self.names)
 
     def kind(self, replica: Replica) -> str:
-        """Of its layer; tensors that share a conversation are a kind of their own."""
+        """The kind of its layer; units of several parameters have a kind of their own."""
         if len(self.names) == 1:
             return replica.kinds[self.names[0]]
         return FUSED if self.reducer.fuse(()) is None else JOINED
 
     def gathered(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """Its tensors as one: the tensor itself, if there is one only."""
+        """Its tensors as one: flattened and concatenated, or the tensor itself if there is only one."""
         mine = [tensors[name].detach() for name in self.names]
         return mine[0] if len(mine) == 1 else torch.cat([x.flatten() for x in mine])
 
     def copied(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """The same to work on, or to remember: a copy, in numbers that are fine enough to add up small changes."""
+        """The same as a copy, in a dtype precise enough to accumulate small changes."""
         x = self.gathered(tensors)
         return x.to(working(x.dtype), copy=True)
 
     def write(self, what: Tensor | Lazy, tensors: Mapping[str, Tensor]) -> None:
-        """Write what was agreed on into its tensors."""
+        """Write the reduced tensor into its tensors."""
         mine = [tensors[name].detach() for name in self.names]
         parts = [what] if len(mine) == 1 else pieces(what, [x.numel() for x in mine])
         for x, part in zip(mine, parts, strict=True):
@@ -54,7 +54,7 @@ class Unit(NamedTuple):
 
 
 class _Outline(NamedTuple):
-    """What there is to know of a parameter to find the units."""
+    """What the units depend on, of a parameter."""
 
     name: str
     kind: str
@@ -62,11 +62,11 @@ class _Outline(NamedTuple):
     dtype: torch.dtype
     device: torch.device
     end: str
-    is_part: bool  # the ranks of a replica have different parts of it
+    is_part: bool  # the ranks of a replica have different shards of it
 
 
 def units_of(replica: Replica, reducer: Codec | Reducer, fuse_below: int) -> tuple[Unit, ...]:
-    """What to talk about, in an order that depends on the model alone."""
+    """What is reduced together, in an order that depends on the model alone."""
     outlined = tuple(
         _Outline(
             name,
@@ -82,28 +82,28 @@ def units_of(replica: Replica, reducer: Codec | Reducer, fuse_below: int) -> tup
     return _units(outlined, as_reducer(reducer), fuse_below, replica.size)
 
 
-@lru_cache(maxsize=64)  # strategies ask in every step
+@lru_cache(maxsize=64)  # strategies call it in every step
 def _units(outlined: tuple[_Outline, ...], reducer: Reducer, fuse_below: int, size: int) -> tuple[Unit, ...]:
     groups: dict[Any, list[_Outline]] = defaultdict(list)
-    apart = dedicated_servers(reducer)
-    trainers = tuple(rank for rank in range(size) if rank not in apart) or (0,)
+    dedicated = dedicated_servers(reducer)
+    trainers = tuple(rank for rank in range(size) if rank not in dedicated) or (0,)
     for p in outlined:
-        suited = reducer.specialize(Parameter(p.name, p.kind, hollow(p.shape, p.dtype), trainers, p.end))
-        joint = suited.fuse((p.shape.numel(),)) is not None
-        alone = not joint and (suited.needs_shape or p.shape.numel() >= fuse_below)
-        groups[suited, p.dtype, p.device, p.name if alone else None, p.is_part].append(p)
+        specialized = reducer.specialize(Parameter(p.name, p.kind, hollow(p.shape, p.dtype), trainers, p.end))
+        fusible = specialized.fuse((p.shape.numel(),)) is not None
+        alone = not fusible and (specialized.needs_shape or p.shape.numel() >= fuse_below)
+        groups[specialized, p.dtype, p.device, p.name if alone else None, p.is_part].append(p)
     units = []
-    # What all ranks of a replica have in full comes first, and by itself: what is said of it must not depend on what
-    # each of them has a part of.
-    for seed, ((suited, *_), grouped) in enumerate(sorted(groups.items(), key=lambda group: group[0][-1])):
+    # Unsharded parameters come first, in units of their own: what is sent of them must not depend on the shards, which
+    # differ between the ranks of a replica.
+    for seed, ((specialized, *_), grouped) in enumerate(sorted(groups.items(), key=lambda group: group[0][-1])):
         names, sizes = tuple(p.name for p in grouped), tuple(p.shape.numel() for p in grouped)
-        units.append(Unit(names, suited.fuse(sizes) or suited, seed))
+        units.append(Unit(names, specialized.fuse(sizes) or specialized, seed))
     return tuple(units)
 
 
 def _is_part(whole: Any) -> bool:
-    """Whether the ranks of a replica have different parts of a parameter."""
-    return whole is not None and any(place.is_shard() for place in whole.placements)
+    """Whether the ranks of a replica have different shards of a parameter."""
+    return whole is not None and any(placement.is_shard() for placement in whole.placements)
 
 
 def check_fuse_below(name: str, fuse_below: int) -> None:
@@ -116,68 +116,68 @@ def layers_of(
     units: Collection[Unit],
     states: Mapping[str, State],
     dense_bytes: int,
-    said: Mapping[str, int],
+    payload: Mapping[str, int],
 ) -> dict[str, Layer]:
-    """What came of each unit so far, by its key; the bytes are a meter's."""
+    """A report per unit, by its key; `payload` has a meter's bytes."""
     sizes = {name: p.nbytes for name, p in replica.parameters.items()}
-    whole = sum(sizes.values())
+    total = sum(sizes.values())
     return {
         unit.key: Layer(
             names=unit.names,
             kind=unit.kind(replica),
             elements=sum(replica.parameters[name].numel() for name in unit.names),
-            dense_bytes=dense_bytes * sum(sizes[name] for name in unit.names) // whole,
-            payload_bytes=said.get(unit.key, 0),
-            residual=_unsaid(unit, states),
+            dense_bytes=dense_bytes * sum(sizes[name] for name in unit.names) // total,
+            payload_bytes=payload.get(unit.key, 0),
+            residual=_residual_norm(unit, states),
         )
         for unit in units
     }
 
 
-def _unsaid(unit: Unit, states: Mapping[str, State]) -> float | None:
-    """The norm of what it has not said yet."""
-    left = unit.reducer.residual(states[unit.key]) if unit.key in states else None
-    return None if left is None else norm(left)
+def _residual_norm(unit: Unit, states: Mapping[str, State]) -> float | None:
+    """The norm of its residual; None if it keeps none."""
+    residual = unit.reducer.residual(states[unit.key]) if unit.key in states else None
+    return None if residual is None else norm(residual)
 
 
 def learning_of(units: Collection[Unit], states: Mapping[str, State]) -> dict[str, Learning]:
-    """How well each unit has learned to say less, of those that learn."""
+    """The error of each learned code, by its unit's key."""
     found = {unit.key: unit.reducer.learning(states[unit.key]) for unit in units if unit.key in states}
     return {key: learning for key, learning in found.items() if learning is not None}
 
 
 class Checked(NamedTuple):
-    """What came of a conversation, and whether all that was said and heard in it was finite."""
+    """The result of a conversation, and whether all that was sent and received in it was finite."""
 
     reply: Reply[Tensor | Lazy]
     state: State
-    said: bool
-    heard: bool
+    sent_finite: bool
+    received_finite: bool
 
 
-def watched(conversation: Conversation, about: str) -> Generator[Message, Reply[Tensor], Checked]:
-    """Hold a conversation, and look at what travels: it is often much smaller than the tensor it is about.
+def watched(conversation: Conversation, unit: str) -> Generator[Message, Reply[Tensor], Checked]:
+    """Run a conversation and check its messages for NaN and infinity; they are often much smaller than the tensor.
 
-    If something is not finite, this rank says NaN throughout. Every codec passes that on, so whoever hears it knows.
+    If a message is not finite, this rank sends NaN in all its entries. Every codec transmits that, so receivers see it.
     """
-    said = heard = True
+    sent_finite = received_finite = True
     reply: Reply[Tensor] | None = None
     while True:
         try:
             message = conversation.send(reply)  # type: ignore[arg-type]  # None starts it
         except StopIteration as end:
-            outcome, state = end.value
-            return Checked(outcome, state, said, heard)
+            result, state = end.value
+            return Checked(result, state, sent_finite, received_finite)
         if not is_finite(message.tensor):
-            if heard:  # what comes of NaN that was heard is not this rank's own
-                said = False
+            if received_finite:  # NaN that follows from a received NaN is not this rank's
+                sent_finite = False
             message = message._replace(tensor=torch.full_like(materialize(message.tensor), torch.nan))
-        reply = yield message._replace(about=about)
-        heard = heard and is_finite(reply.reduced)
+        reply = yield message._replace(unit=unit)
+        received_finite = received_finite and is_finite(reply.reduced)
 
 
 class Received(NamedTuple):
-    """What came of a conversation about a unit's parameters."""
+    """The result of a conversation about a unit's parameters."""
 
     reduced: Tensor
     sent: Tensor | Lazy
@@ -185,17 +185,17 @@ class Received(NamedTuple):
     lost: NonFinite | None
 
 
-def spoken(
+def checked_exchange(
     unit: Unit, conversation: Conversation, parameters: Mapping[str, Tensor]
 ) -> Generator[Message, Reply[Tensor], Received]:
-    """Hold a conversation about a unit's parameters; if these are not finite somewhere, it counts for nothing."""
+    """Run a conversation about a unit's parameters; `lost` is set if they are not finite on some rank."""
     done = yield from watched(conversation, unit.key)
     lost = None
-    if not (done.said and done.heard):
-        lost = NonFinite(unit.names, () if done.said else not_finite(unit.names, parameters), "parameters")
+    if not (done.sent_finite and done.received_finite):
+        lost = NonFinite(unit.names, () if done.sent_finite else not_finite(unit.names, parameters), "parameters")
     return Received(materialize(done.reply.reduced), done.reply.sent, done.state, lost)
 
 
 def not_finite(names: Sequence[str], tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """Those of these tensors that hold NaN or infinity; all of them if none does, as they overflowed together."""
+    """The names of tensors with NaN or infinity; all names if none has any, as their sum overflowed."""
     return tuple(name for name in names if not is_finite(tensors[name])) or tuple(names)

@@ -65,10 +65,10 @@ def part_of(replica: Replica, ranks: tuple[int, ...]) -> Replica:
     return replica._replace(rank=ranks.index(replica.rank), size=len(ranks), hosts=hosts)
 
 
-def within(ranks: tuple[int, ...], talk: Rounds, about: str | None = None) -> Rounds:
+def within(ranks: tuple[int, ...], talk: Rounds, unit: str | None = None) -> Rounds:
     """Hold a talk in a world of its own: some of the ranks, which it numbers from 0.
 
-    If it is said what it is about, the meter counts all of it under that.
+    If it is said what it is unit, the meter counts all of it under that.
     """
     replies: list[Reply[Tensor]] | None = None
     while True:
@@ -76,10 +76,10 @@ def within(ranks: tuple[int, ...], talk: Rounds, about: str | None = None) -> Ro
             envelopes = talk.send(replies)  # type: ignore[arg-type]  # None starts it
         except StopIteration as end:
             return end.value
-        replies = yield [_within(ranks, envelope, about) for envelope in envelopes]
+        replies = yield [_within(ranks, envelope, unit) for envelope in envelopes]
 
 
-def _within(ranks: tuple[int, ...], envelope: Envelope, about: str | None) -> Envelope:
+def _within(ranks: tuple[int, ...], envelope: Envelope, unit: str | None) -> Envelope:
     peers, message = envelope
     named = ranks if peers.within is None else tuple(ranks[rank] for rank in peers.within)
-    return Envelope(replace(peers, within=named), message if about is None else message._replace(about=about))
+    return Envelope(replace(peers, within=named), message if unit is None else message._replace(unit=unit))

@@ -1,8 +1,8 @@
-"""Linear messages: the sum of the signals stands for the sum of the tensors, so they are all-reduced.
+"""Linear messages: the sum of the signals stands for the sum of the tensors, so the signals are all-reduced.
 
-Each rank sums one shard of all signals, in the order of the ranks and in at least 32 bits, and all gather the sums. The
-volume is a ring all-reduce's. The outcome does not depend on what else is in the round, as it would with a ring: a
-gradient gives the same bits in whatever bucket it travels, on every rank, and in a simulation.
+Each rank sums one shard of all signals, in the order of the ranks and in at least 32 bits. Then the ranks gather the
+sums. The volume is that of a ring all-reduce. Unlike with a ring, the result does not depend on what else is in the
+round: a gradient gives the same bits in any bucket, on every rank and in a simulation.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ class AllReduce:
 
     def __init__(self, weights: Sequence[float], messages: dict[int, tuple[Message, Parts]], rank: int) -> None:
         self.weights, self.messages, self.rank = weights, messages, rank
-        self.heard: dict[int, Tensor] = {}
+        self.received: dict[int, Tensor] = {}
         signals = [parts[0].flatten() for _, parts in messages.values()]
         self.signal = signals[0] if len(signals) == 1 else torch.cat(signals)
         self.shard_size = -(-self.signal.numel() // len(weights))
@@ -35,13 +35,13 @@ class AllReduce:
             parts = message.codec.encode((materialize(message.tensor),), message.seed)
             assert all(part.is_meta for part in parts[1:]), "a linear codec has no side information but outlines"
             groups[tuple(weight for _, weight in peers.weights), parts[0].dtype][i] = (message, parts)
-        # The widest numbers first, so that every group's shard is aligned in the buffer it travels in.
+        # The widest numbers first, so that every group's shard is aligned in the buffer.
         ordered = sorted(groups.items(), key=lambda group: -group[0][1].itemsize)
         return [cls(weights, messages, rank) for (weights, _), messages in ordered]
 
-    def speak(self) -> list[tuple[str, int]]:
-        """How many bytes this rank says, about what."""
-        return [(message.about, signal.nbytes) for message, (signal, *_) in self.messages.values()]
+    def payload_bytes(self) -> list[tuple[str, int]]:
+        """The bytes of this rank's payload, by unit."""
+        return [(message.unit, signal.nbytes) for message, (signal, *_) in self.messages.values()]
 
     def signal_shard(self, rank: int) -> Tensor:
         return _bytes_of_shard(self.signal, rank, self.shard_size)
@@ -56,9 +56,9 @@ class AllReduce:
     def add_up(self) -> None:
         if not self.shard_bytes(self.rank):
             return
-        self.heard[self.rank] = self.signal_shard(self.rank)
-        counted = [r for r, weight in enumerate(self.weights) if weight] or [self.rank]  # the others only listen
-        shards = (self.heard[r].view(self.signal.dtype) for r in counted)
+        self.received[self.rank] = self.signal_shard(self.rank)
+        counted = [r for r, weight in enumerate(self.weights) if weight] or [self.rank]  # the others only receive
+        shards = (self.received[r].view(self.signal.dtype) for r in counted)
         total = weighted_sum(shards, [self.weights[r] for r in counted])
         self.total_shard(self.rank).view(self.signal.dtype).copy_(total)
 

@@ -1,4 +1,4 @@
-"""Messages that are sealed, sent whole to whoever hears them, and decoded one by one."""
+"""Messages that are encoded by their senders and decoded one by one by their receivers."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -8,106 +8,104 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..core import EACH, Envelope, Reply
+from ..core import Envelope, Reply
 from ..core.lazy import Lazy, WeightedSum, materialize, outline
 from ..core.precision import working
 from ..wire import payload
 from .all_reduce import weighted_sum
 
 
-class EncodedMessages:
-    """One message of a round: what I say to whom, whom I hear, and what comes of it."""
+class EncodedMessage:
+    """One message of a round: the buffers that this rank sends and receives for it, and the reply."""
 
     def __init__(self, index: int, envelope: Envelope, rank: int, size: int) -> None:
         self.index, (self.peers, self.message), self.rank, self.size = index, envelope, rank, size
-        self.heard: dict[int, Tensor] = {}  # by speaker
-        self.said: dict[int, Tensor] = {}  # by listener, without myself
-        source, target = self.message.source, self.message.target
-        # Where all have the same peers, a rank that counts for nothing only listens.
-        alike = self.peers.receivers is None and source is None
-        silent = {r for r, weight in self.peers.weights if alike and weight == 0}
-        self.weights = {r: weight for r, weight in self.peers.weights if r not in silent}
-        self.will_communicate = source in (None, EACH, rank) and rank not in silent
-        self.hears = target in (None, EACH, rank)
-        others = [r for r, _ in self.peers.weights if r != rank]
-        receivers = others if self.peers.receivers is None else [r for r in self.peers.receivers if r != rank]
-        speakers = [r for r in others if r not in silent] if source in (None, EACH) else [source]
-        self.speakers = {r for r in speakers if r != rank} if self.hears else set()
-        self.receivers = receivers if target in (None, EACH) else [r for r in receivers if r == target]
-        if not self.will_communicate:
-            self.receivers = []
-        self.shareable = self.peers.receivers is None and len(others) == size - 1
-        # What one rank says to another stands for: the tensor, or a shard of it.
+        self.received: dict[int, Tensor] = {}  # by sender
+        self.outgoing: dict[int, Tensor] = {}  # by receiver, without this rank
+        peers, route = self.peers, self.message.route
+        # If all ranks have the same peers, a rank of weight zero only receives.
+        symmetric = peers.receivers is None and route.result in ("sum", "shard")
+        unused = {r for r, weight in peers.weights if symmetric and weight == 0}
+        self.weights = {r: weight for r, weight in peers.weights if r not in unused}
+        self.sends = rank in route.senders(size) and rank not in unused
+        self.receives = rank in route.receivers(size)
+        ranks = [r for r, _ in peers.weights]
+        senders = {r for r in ranks if r in route.senders(size) and r not in unused} - {rank}
+        receivers = ranks if peers.receivers is None else peers.receivers
+        self.senders = senders if self.receives else set()
+        self.receivers = [r for r in receivers if r in route.receivers(size) and r != rank] if self.sends else []
+        self.shareable = peers.receivers is None and len({*ranks, rank}) == size
+        # What one buffer stands for: the tensor, or a shard of it.
         self.whole = outline(self.message.tensor)
         self.like = self.whole
-        if target == EACH:
+        if route.result == "shard":
             self.like = self.whole.new_empty(-(-self.whole.numel() // size))
-        self.heard_bytes = payload.sealed_bytes(self.message.codec, self.like)
+        self.buffer_bytes = payload.sealed_bytes(self.message.codec, self.like)  # None if it depends on the values
         self.most_bytes = payload.most_bytes(self.like)
 
-    def speak(self) -> int:
-        """Encode what this rank has to say; returns its size."""
-        if not self.will_communicate:
+    def encode(self) -> int:
+        """Encode what this rank sends; returns its size."""
+        if not self.sends:
             return 0
-        if self.message.target == EACH:
+        if self.message.route.result == "shard":
             flat = materialize(self.message.tensor).flatten()
             whole = pad(flat, (0, self.like.numel() * self.size - flat.numel()))
-            said = [self._encode(shard) for shard in whole.view(self.size, -1)]
-            self.said = {r: said[r] for r in self.receivers}
-            self.mine = said
-            return sum(buffer.nbytes for buffer in said)
-        buffer = self._encode(self.message.tensor)
-        self.said = dict.fromkeys(self.receivers, buffer)
-        self.mine = [buffer]
-        return buffer.nbytes
+            self.own = [self._encode(shard) for shard in whole.view(self.size, -1)]
+            self.outgoing = {r: self.own[r] for r in self.receivers}
+        else:
+            self.own = [self._encode(self.message.tensor)]
+            self.outgoing = dict.fromkeys(self.receivers, self.own[0])
+        return sum(buffer.nbytes for buffer in self.own)
 
     def reply(self, shared: dict[Any, Any]) -> Reply[Any]:
-        reply = self._reply(shared)
+        sent = self._sent()
+        reply = Reply(self._reduced(sent, shared), sent)
         return reply if self.message.lazy else Reply(materialize(reply.reduced), materialize(reply.sent))
 
-    def _reply(self, shared: dict[Any, Any]) -> Reply[Tensor | Lazy]:
-        sent = self._sent()
-        source, target = self.message.source, self.message.target
-        if not self.hears:
-            return Reply(self._zeros(self.like), sent)
-        if target == EACH:  # a sum of shards that only this rank hears
-            return Reply(self._weighted(self._decode(self.mine[self.rank]) if self.will_communicate else None), sent)
-        if target is not None or not self.shareable:
-            return Reply(self._heard(source, sent), sent)
-        key = ("sealed", self.index)
-        if key not in shared:
-            shared[key] = self._heard(source, sent)
-        return Reply(shared[key], sent)
-
-    def _heard(self, source: int | None, sent: Tensor | Lazy) -> Tensor | Lazy:
-        if source is None:
-            return self._weighted(sent if self.will_communicate else None)
-        if source == EACH:
-            return torch.stack([materialize(x) for x in self._all(sent)])
-        return sent if self.will_communicate else self._decode(self.heard[source])
-
-    def _all(self, own: Tensor | Lazy | None) -> Iterator[Tensor | Lazy]:
-        """What every rank that is weighed said, in the order of the ranks, decoded as it is asked for."""
-        for r in self.weights:
-            yield own if r == self.rank and own is not None else self._decode(self.heard[r])
-
-    def _weighted(self, own: Tensor | Lazy | None) -> Tensor | Lazy:
-        weights = list(self.weights.values())
-        if not weights:  # it only speaks in this round
+    def _reduced(self, sent: Tensor | Lazy, shared: dict[Any, Any]) -> Tensor | Lazy:
+        route = self.message.route
+        if not self.receives:
             return self._zeros(self.like)
-        said = self._all(own)
-        first = next(said)
-        said = chain([first], said)
+        if route.result == "shard":
+            return self._sum(self._decode(self.own[self.rank]) if self.sends else None)
+        if route.target is not None or not self.shareable:
+            return self._result(sent)
+        key = ("encoded", self.index)
+        if key not in shared:
+            shared[key] = self._result(sent)
+        return shared[key]  # type: ignore[no-any-return]  # ranks share sums of several kinds there
+
+    def _result(self, sent: Tensor | Lazy) -> Tensor | Lazy:
+        route = self.message.route
+        if route.result == "sum":
+            return self._sum(sent if self.sends else None)
+        if route.result == "stack":
+            return torch.stack([materialize(x) for x in self._decoded(sent)])
+        assert route.source is not None, "one message has one sender"
+        return sent if self.sends else self._decode(self.received[route.source])
+
+    def _decoded(self, own: Tensor | Lazy | None) -> Iterator[Tensor | Lazy]:
+        """The messages of all senders, in the order of the ranks, decoded on demand."""
+        for r in self.weights:
+            yield own if r == self.rank and own is not None else self._decode(self.received[r])
+
+    def _sum(self, own: Tensor | Lazy | None) -> Tensor | Lazy:
+        weights = list(self.weights.values())
+        if not weights:  # this rank only sends in this round
+            return self._zeros(self.like)
+        messages = self._decoded(own)
+        first = next(messages)
+        messages = chain([first], messages)
         if isinstance(first, Lazy) and first.sparse and first.dtype == working(first.dtype):
-            return WeightedSum(list(said), weights)  # type: ignore[arg-type]  # all are decoded alike
-        return weighted_sum(said, weights).to(self.like.dtype)
+            return WeightedSum(list(messages), weights)  # type: ignore[arg-type]  # one codec decodes all of them
+        return weighted_sum(messages, weights).to(self.like.dtype)
 
     def _sent(self) -> Tensor | Lazy:
-        if not self.will_communicate:
+        if not self.sends:
             return self._zeros(self.whole)
-        if self.message.target != EACH:
-            return self._decode(self.mine[0])
-        whole = torch.cat([materialize(self._decode(shard)) for shard in self.mine])
+        if self.message.route.result != "shard":
+            return self._decode(self.own[0])
+        whole = torch.cat([materialize(self._decode(shard)) for shard in self.own])
         return whole[: self.whole.numel()].view(self.whole.shape)
 
     def _encode(self, x: Tensor | Lazy) -> Tensor:

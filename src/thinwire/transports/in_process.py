@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from ..core import Rounds
-from .exchange import Post
 from .failure_agreement import PeerLostError
 from .meter import Meter
 from .random_state import RandomState
+from .round import Post
 from .simulated import LockStepError
 from .transport import Transport
 from .worker import ImmediateQueue, Queue

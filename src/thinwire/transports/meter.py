@@ -25,7 +25,7 @@ class Meter:
     relearned: int = 0  # times that a learned code was too far off, and learned anew
     code_error: float = 0.0  # of what a learned code stands for, of its norm, when it was last looked at
     consensus: float = 0.0  # how far replicas were from their mean when it was last asked for, of that mean's size
-    payload_by_unit: dict[str, int] = field(default_factory=dict)  # the payload's bytes, by what messages were about
+    payload_by_unit: dict[str, int] = field(default_factory=dict)  # the payload's bytes, by unit
     sent: dict[int, int] = field(default_factory=dict)  # bytes that went to each rank
     received: dict[int, int] = field(default_factory=dict)  # bytes that came from each rank
     names: tuple[int, ...] = ()  # of the ranks, if they were others when all were here
@@ -53,10 +53,10 @@ class Meter:
         for name in ITEMIZED:
             setattr(self, name, dict(itemized.get(name, {})))
 
-    def count_payload(self, about: str, nbytes: int) -> None:
+    def count_payload(self, unit: str, nbytes: int) -> None:
         """Note a message that this rank has encoded."""
         self.payload_bytes += nbytes
-        self.payload_by_unit[about] = self.payload_by_unit.get(about, 0) + nbytes
+        self.payload_by_unit[unit] = self.payload_by_unit.get(unit, 0) + nbytes
 
     def count_carried(self, sent: Mapping[int, int], received: Mapping[int, int]) -> None:
         """Note an exchange: how many bytes went to which rank, and came from which."""

@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .exchange import Post
 from .failure_agreement import GONE, STALLED, Decision, FailureAgreement, Note, PeerLostError
 from .meter import Meter
+from .round import Post
 from .transport import Transport
 from .worker import Queue, Worker
 

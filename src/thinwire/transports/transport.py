@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..core import Rounds
-from .exchange import Post, rounds
 from .meter import Meter
+from .round import Post, rounds
 from .worker import Queue
 
 

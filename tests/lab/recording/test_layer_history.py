@@ -1,12 +1,12 @@
 import pytest
 import torch
 
-import thinwire
+from thinwire import inspect
 from thinwire.lab.recording.layer_history import Layers
 
 
 def layer(names, kind, said, residual=None):
-    return thinwire.Layer(names, kind, 100, dense_bytes=4000, payload_bytes=said, residual=residual)
+    return inspect.Layer(names, kind, 100, dense_bytes=4000, payload_bytes=said, residual=residual)
 
 
 def noted():

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tests.lab.runner.test_simulation import run_of
-from thinwire import Learning
+from thinwire.inspect import Learning
 from thinwire.lab.recording.learned_codes import Codes
 from thinwire.lab.report import summary
 from thinwire.lab.report.charts import lines

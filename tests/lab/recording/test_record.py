@@ -5,6 +5,7 @@ import torch
 
 import thinwire
 from tests.lab.sample_tasks import called
+from thinwire import inspect
 from thinwire.lab.recording.record import MOST_POINTS, Record
 from thinwire.lab.recording.warning_log import told_warnings
 from thinwire.lab.runner.learner import Learner, task_of
@@ -14,7 +15,7 @@ from thinwire.lab.runner.plan import Plan
 def recorded(steps, link_bytes=1000, method="dense", others=(), **settings):
     plan = Plan(called("Tiny"), method, ranks=2, steps=steps, **settings)
     task = task_of(plan)
-    record, meter = Record(plan, task, []), thinwire.Meter()
+    record, meter = Record(plan, task, []), inspect.Meter()
     learner = Learner(plan, task, 0)
     for step in range(1, steps + 1):
         meter.payload_bytes += 100

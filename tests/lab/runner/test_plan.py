@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from thinwire.cli.arguments import parser
-from thinwire.cli.commands import asked_by
+from thinwire.cli.commands import request_of
 from thinwire.lab.runner.plan import Plan, PlanError, plan_of, read_file
 
 PLAN = Plan(
@@ -48,7 +48,7 @@ def test_a_plan_comes_back_from_its_command():
     for plan in (PLAN, *OTHERS):
         program, *arguments = shlex.split(plan.command())
         assert program == "thinwire"
-        asked = asked_by(parser().parse_args(arguments))
+        asked = request_of(parser().parse_args(arguments))
         assert plan_of(asked.said) == plan
         assert asked.out == Path("runs/again")
 

@@ -5,13 +5,12 @@ import torch
 
 import thinwire
 from tests.lab.sample_tasks import called
+from thinwire import extend
 from thinwire.lab.recording.runs import Run
 from thinwire.lab.runner import simulation
 from thinwire.lab.runner.plan import Plan
 
-NEIGHBOURS = [
-    name for name in thinwire.methods.METHODS if isinstance(thinwire.strategy_of(name), thinwire.Decentralized)
-]
+NEIGHBOURS = [name for name in thinwire.METHODS if isinstance(thinwire.strategy_of(name), extend.Decentralized)]
 
 
 def events_of(*plans):
@@ -59,7 +58,7 @@ def test_its_seconds_are_those_of_a_rank():
     assert "wire" not in run.bytes
 
 
-@pytest.mark.parametrize("method", [name for name in thinwire.methods.METHODS if name != "ab"])  # it counts by phase
+@pytest.mark.parametrize("method", [name for name in thinwire.METHODS if name != "ab"])  # it counts by phase
 def test_what_is_said_of_each_kind_of_layer_adds_up_to_what_was_said(method):
     run = run_of("digits-cnn", method=method, steps=2, evaluations=2)
     for what in ("dense", "payload"):

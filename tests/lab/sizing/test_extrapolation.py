@@ -7,6 +7,7 @@ import torch
 
 import thinwire
 from tests.attach.training import NAMES
+from thinwire import simulate
 from thinwire.lab.sizing.extrapolation import SAMPLES, Exchanges
 from thinwire.lab.sizing.sizes import Sizer
 
@@ -36,7 +37,7 @@ def lenet():
 
 def meters(strategy, sizer, ranks, steps=STEPS):
     """What so many ranks count that all have the same gradients and hold one talk a step."""
-    sender, units = thinwire.Simulated(ranks), strategy.units(sizer.replica)
+    sender, units = simulate.Simulated(ranks), strategy.units(sizer.replica)
     states = [strategy.init(sizer.replica) for _ in range(ranks)]
     for _ in range(steps):
         said = [{name: g.clone() for name, g in sizer.gradients[0].items()} for _ in range(ranks)]
@@ -85,7 +86,7 @@ def of_size(sizer, replica):
 
 def test_shards_whose_sizes_vary_are_estimated_from_some():
     ranks, draw = SAMPLES + 4, torch.Generator().manual_seed(0)
-    replica = thinwire.replica_of(torch.nn.Linear(500, 400))
+    replica = simulate.replica_of(torch.nn.Linear(500, 400))
     gradients = {name: torch.randn(p.shape, generator=draw) for name, p in replica.parameters.items()}
     strategy = thinwire.strategy_of(thinwire.sharded(thinwire.Chain(thinwire.Quantize(8), thinwire.Entropy())))
     talks = Exchanges(strategy, replica, gradients, ranks, steps=1)

@@ -4,10 +4,11 @@ import pytest
 from rich.text import Text
 
 import thinwire
-from thinwire import Complete, Edges, Exponential, Hypercube, RandomRegular, Ring, Star, Topology, Torus
+from thinwire import Complete, Edges, Exponential, Hypercube, RandomRegular, Ring, Star, Torus
+from thinwire.extend import Topology
 from thinwire.lab.topology import braille
 from thinwire.lab.topology.braille import Canvas
-from thinwire.lab.topology.coordinates import places
+from thinwire.lab.topology.coordinates import layout_of
 from thinwire.lab.topology.drawing import MOST_RANKS, drawing
 
 KINDS = [Ring(), Torus(), Star(), Complete(), Exponential(), RandomRegular(4), Hypercube()]
@@ -31,7 +32,7 @@ def test_a_line_from_corner_to_corner_has_all_its_dots() -> None:
     assert [line.plain for line in canvas.shown()] == ["⠑⢄", "  ⠑⢄"]
 
 
-def test_a_label_stands_over_lines_and_may_have_room() -> None:
+def test_a_label_is_drawn_over_lines_with_optional_room() -> None:
     canvas = Canvas(6, 3)
     canvas.line((0, 5), (11, 5))
     canvas.label("7", 1, 3, room=1)
@@ -40,7 +41,7 @@ def test_a_label_stands_over_lines_and_may_have_room() -> None:
     assert {span.style for span in line.spans} == {braille.LINES, braille.LABELS}
 
 
-def test_an_empty_canvas_shows_nothing_and_dots_beside_it_are_lost() -> None:
+def test_dots_outside_the_canvas_are_ignored() -> None:
     canvas = Canvas(2, 2)
     canvas.line((-5, -5), (-1, -1))
     canvas.line((9, 9), (20, 20))
@@ -49,7 +50,7 @@ def test_an_empty_canvas_shows_nothing_and_dots_beside_it_are_lost() -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=repr)
 @pytest.mark.parametrize("ranks", [2, 3, 4, 6, 8, 13, 16, 22, 26, MOST_RANKS])
-def test_every_rank_is_there_once_and_80_columns_are_enough(kind: Topology, ranks: int) -> None:
+def test_every_rank_is_drawn_once_within_80_columns(kind: Topology, ranks: int) -> None:
     if isinstance(kind, Hypercube) and ranks & (ranks - 1):
         return
     lines = drawn(kind, ranks)
@@ -64,7 +65,7 @@ def test_one_rank_is_its_number() -> None:
     assert [line.strip() for line in drawn(Ring(), 1)] == ["0"]
 
 
-def test_a_ring_is_round_and_a_torus_a_grid() -> None:
+def test_a_ring_is_a_circle_and_a_torus_a_grid() -> None:
     ring, torus = drawn(Ring(), 8), drawn(Torus(), 8)
     assert ring[0].strip() == "0"
     assert ring[-1].strip() == "4"
@@ -75,25 +76,25 @@ def test_a_ring_is_round_and_a_torus_a_grid() -> None:
 
 
 def test_lines_that_leave_a_grid_are_explained() -> None:
-    def said(ranks: int) -> Text:
+    def last_line(ranks: int) -> Text:
         return list(drawing(Torus(), Torus().of(ranks)))[-1]
 
-    assert said(12).plain == "Lines that leave the grid come back on the other side."
-    assert "grid" not in said(4).plain, "of two by two, none does"
-    assert "grid" not in said(7).plain, "of a prime number, it is a ring"
+    assert last_line(12).plain == "Lines that leave the grid wrap around to the other side."
+    assert "grid" not in last_line(4).plain, "no line of a 2 x 2 grid leaves it"
+    assert "grid" not in last_line(7).plain, "a torus of a prime size is a ring"
 
 
 def test_an_edge_around_a_torus_is_two_short_lines() -> None:
-    placed = places(Torus(), 12)  # 3 rows of 4
-    assert placed.grid == (3, 4)
-    assert placed.segments(0, 1) == [((0, 0), (1, 0))]
-    assert placed.segments(0, 3) == [((0, 0), (-0.5, 0)), ((3.5, 0), (3, 0))]
-    assert placed.segments(8, 0) == [((0, 2), (0, 2.5)), ((0, -0.5), (0, 0))]
+    layout = layout_of(Torus(), 12)  # 3 rows of 4
+    assert layout.grid == (3, 4)
+    assert layout.segments(0, 1) == [((0, 0), (1, 0))]
+    assert layout.segments(0, 3) == [((0, 0), (-0.5, 0)), ((3.5, 0), (3, 0))]
+    assert layout.segments(8, 0) == [((0, 2), (0, 2.5)), ((0, -0.5), (0, 0))]
 
 
 def test_a_stars_hub_is_in_the_middle() -> None:
-    placed = places(Star(), 9)
-    assert placed.points[0] == (0, 0)
-    assert placed.points[1] == (0, -1)
-    assert placed.points[3] == (1, 0)
-    assert places(Edges(((0, 1), (0, 2))), 3).points == places(thinwire.Ring(), 3).points
+    layout = layout_of(Star(), 9)
+    assert layout.points[0] == (0, 0)
+    assert layout.points[1] == (0, -1)
+    assert layout.points[3] == (1, 0)
+    assert layout_of(Edges(((0, 1), (0, 2))), 3).points == layout_of(thinwire.Ring(), 3).points

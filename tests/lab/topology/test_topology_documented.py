@@ -1,4 +1,4 @@
-"""What the documentation tells is what the command tells."""
+"""docs/topologies.md shows the output of `thinwire topology`."""
 
 import re
 from pathlib import Path
@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from thinwire.lab.topology import KINDS, named, tell
+from thinwire.lab.topology import KINDS, describe, named
 
 PAGE = (Path(__file__).parents[3] / "docs" / "topologies.md").read_text("utf-8")
 ROWS = re.findall(r"^\| `([^`]+)` \| (\d+) \| (.*) \|$", PAGE, re.MULTILINE)
 
 
-def test_every_kind_is_there_with_8_and_with_16_ranks() -> None:
+def test_every_kind_is_documented_with_8_and_16_ranks() -> None:
     assert {(name, ranks) for name, ranks, _ in ROWS} == {
         (name, ranks) for name in (*KINDS, "Exponential(2)") for ranks in ("8", "16")
     }
@@ -20,30 +20,30 @@ def test_every_kind_is_there_with_8_and_with_16_ranks() -> None:
 
 
 @pytest.mark.parametrize(("name", "ranks", "figures"), ROWS)
-def test_the_figures_are_the_commands(name: str, ranks: str, figures: str) -> None:
-    told = tell(named(name), int(ranks))
-    graph, rate = told.graph, told.graph.diffusion_rate
-    assert told.rounds is not None
+def test_documented_figures_equal_the_output(name: str, ranks: str, figures: str) -> None:
+    described = describe(named(name), int(ranks))
+    graph, rate = described.graph, described.graph.diffusion_rate
+    assert described.rounds is not None
     assert figures.split(" | ") == [
         str(len(graph.edges)),
         str(len(graph.phases)),
         f"{graph.spectral_gap:.4f}",
         "-" if rate is None else f"{rate:.4f}",
         str(graph.degree),
-        str(told.rounds),
-        str(told.rounds * graph.degree),
+        str(described.rounds),
+        str(described.rounds * graph.degree),
     ]
 
 
-def test_the_notations_are_the_short_names() -> None:
+def test_documented_notations_equal_the_short_names() -> None:
     listed = re.findall(r"^\| `([a-z-]+)`(?:, `[a-z]+`)? \| `([A-Z][^`]*)` \|", PAGE, re.MULTILINE)
     assert len(listed) == len(KINDS)
     assert all(named(notation) == KINDS[name] for name, notation in listed)
 
 
-def test_the_example_is_what_is_drawn() -> None:
+def test_the_documented_example_equals_the_output() -> None:
     console = Console(width=80, force_terminal=False, color_system=None)
     with console.capture() as captured:
-        console.print(tell(named("ring"), 8).shown())
+        console.print(describe(named("ring"), 8).shown())
     lines = [line.rstrip() for line in captured.get().rstrip().splitlines()]
     assert "\n".join(lines) in PAGE

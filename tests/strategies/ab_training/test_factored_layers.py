@@ -59,9 +59,9 @@ def opened(model: nn.Module, make: Callable[[nn.Module], Optimizer] | None = Non
 
 
 def split(factored_model: FactoredModel, cutoff: float = 0.0, train: str = "a", moments: str = "carry") -> None:
-    for bench in factored_model.benches:
-        bench.split(*bench.decomposed(cutoff), moments)
-        bench.train(train)
+    for entry in factored_model.factorable:
+        entry.split(*entry.decomposed(cutoff), moments)
+        entry.train(train)
 
 
 @pytest.mark.parametrize("kind", LAYERS)
@@ -72,9 +72,9 @@ def test_nothing_changes_by_splitting_without_loss(kind: str) -> None:
     assert same_bits(model(x), expected), "whole, it is what it was"
     split(factored_model)
     torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(model.layer.weight, factored_model.benches[0].matrix().view_as(model.layer.weight))
-    for bench in factored_model.benches:
-        bench.merge(bench.matrix())
+    torch.testing.assert_close(model.layer.weight, factored_model.factorable[0].matrix().view_as(model.layer.weight))
+    for entry in factored_model.factorable:
+        entry.merge(entry.matrix())
     torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
     factored_model.end()
     assert type(model.layer) is type(LAYERS[kind][0]())
@@ -87,10 +87,10 @@ def test_a_layer_of_low_rank_is_the_layer_with_its_product(kind: str, rank: int)
     """Outputs and gradients, whichever way it computes them."""
     model, x = made(kind)
     factored_model = opened(model)
-    (bench,) = factored_model.benches
-    a, b = bench.decomposed(0.0)
-    bench.split(a[:, :rank], b[:rank], "carry")
-    bench.train("a", "b")
+    (entry,) = factored_model.factorable
+    a, b = entry.decomposed(0.0)
+    entry.split(a[:, :rank], b[:rank], "carry")
+    entry.train("a", "b")
     whole = merged(model)
     assert type(whole.layer) is type(LAYERS[kind][0]())
     torch.testing.assert_close(model(x), whole(x), rtol=1e-4, atol=1e-5)
@@ -98,8 +98,8 @@ def test_a_layer_of_low_rank_is_the_layer_with_its_product(kind: str, rank: int)
     model(x).backward(out)
     whole(x).backward(out)
     gradient = whole.layer.weight.grad.flatten(1)  # type: ignore[union-attr,operator]
-    torch.testing.assert_close(bench.a.grad, gradient @ b[:rank].T, rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(bench.b.grad, a[:, :rank].T @ gradient, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(entry.a.grad, gradient @ b[:rank].T, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(entry.b.grad, a[:, :rank].T @ gradient, rtol=1e-3, atol=1e-4)
 
 
 def test_a_thin_layer_costs_what_its_rank_says() -> None:
@@ -111,17 +111,17 @@ def test_a_thin_layer_costs_what_its_rank_says() -> None:
     factored_model = opened(model)
     with FlopCounterMode(display=False) as whole:
         model(x)
-    (bench,) = factored_model.benches
-    a, b = bench.decomposed(0.0)
-    bench.split(a[:, :8], b[:8], "carry")
+    (entry,) = factored_model.factorable
+    a, b = entry.decomposed(0.0)
+    entry.split(a[:, :8], b[:8], "carry")
     with FlopCounterMode(display=False) as few:
         model(x)
     assert few.get_total_flops() == whole.get_total_flops() * 2 * 8 / 256
     with FlopCounterMode(display=False) as one:
         model(x[:1])
     assert one.get_total_flops() == 2 * 8 * (256 + 256)
-    bench.merge(bench.matrix())
-    bench.split(a[:, :200], b[:200], "carry")  # where two products would cost more, the weight is computed
+    entry.merge(entry.matrix())
+    entry.split(a[:, :200], b[:200], "carry")  # where two products would cost more, the weight is computed
     with FlopCounterMode(display=False) as thick:
         model(x)
     assert thick.get_total_flops() == 2 * (256 * 200 * 256 + 512 * 256 * 256)
@@ -133,12 +133,17 @@ def test_attention_is_factored_in_all_its_projections() -> None:
     x = random(3, 5, 16)
     expected = model(x)
     factored_model = opened(model)
-    assert [bench.name for bench in factored_model.benches] == ["self_attn", "self_attn.out_proj", "linear1", "linear2"]
+    assert [entry.name for entry in factored_model.factorable] == [
+        "self_attn",
+        "self_attn.out_proj",
+        "linear1",
+        "linear2",
+    ]
     split(factored_model)
     torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
     model(x).sum().backward()
-    assert all(bench.a.grad is not None and bench.a.grad.abs().sum() > 0 for bench in factored_model.benches)
-    assert all(bench.b.grad is None for bench in factored_model.benches)
+    assert all(entry.a.grad is not None and entry.a.grad.abs().sum() > 0 for entry in factored_model.factorable)
+    assert all(entry.b.grad is None for entry in factored_model.factorable)
     model.eval()
     with torch.no_grad():
         torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
@@ -178,24 +183,24 @@ def test_means_of_gradients_go_over_to_factors_exactly(make: Callable[[nn.Module
         factored_model.optimizer.zero_grad()
         model(random(7, 12, seed=seed)).square().sum().backward()
         factored_model.optimizer.step()
-    (bench,) = factored_model.benches
-    state = {name: x.clone() for name, x in factored_model.optimizer.state[bench.weight].items() if x is not None}
+    (entry,) = factored_model.factorable
+    state = {name: x.clone() for name, x in factored_model.optimizer.state[entry.weight].items() if x is not None}
     split(factored_model, 0.2, which)
-    found = factored_model.optimizer.state[getattr(bench, which)]
+    found = factored_model.optimizer.state[getattr(entry, which)]
     assert found.keys() >= state.keys()
     name = "momentum_buffer" if "momentum_buffer" in state else "exp_avg"
-    expected = state[name] @ bench.b.detach().T if which == "a" else bench.a.detach().T @ state[name]
+    expected = state[name] @ entry.b.detach().T if which == "a" else entry.a.detach().T @ state[name]
     torch.testing.assert_close(found[name], expected)
     if "exp_avg_sq" in state:
         assert (found["exp_avg_sq"] >= 0).all()
         assert found["step"] == state["step"]
     # What is known of the weight waits for it; of the frozen factor, nothing is to be known.
-    assert getattr(bench, "b" if which == "a" else "a") not in factored_model.optimizer.state
-    bench.merge(bench.matrix())
-    bench.train("weight")
-    assert same_bits(factored_model.optimizer.state[bench.weight][name], state[name])
-    assert bench.a not in factored_model.optimizer.state
-    assert bench.b not in factored_model.optimizer.state
+    assert getattr(entry, "b" if which == "a" else "a") not in factored_model.optimizer.state
+    entry.merge(entry.matrix())
+    entry.train("weight")
+    assert same_bits(factored_model.optimizer.state[entry.weight][name], state[name])
+    assert entry.a not in factored_model.optimizer.state
+    assert entry.b not in factored_model.optimizer.state
 
 
 def test_moments_can_be_forgotten_instead() -> None:
@@ -204,8 +209,8 @@ def test_moments_can_be_forgotten_instead() -> None:
     model(x).sum().backward()
     factored_model.optimizer.step()
     split(factored_model, moments="reset")
-    (bench,) = factored_model.benches
-    assert not any(p in factored_model.optimizer.state for p in (bench.weight, bench.a, bench.b))
+    (entry,) = factored_model.factorable
+    assert not any(p in factored_model.optimizer.state for p in (entry.weight, entry.a, entry.b))
 
 
 @pytest.mark.parametrize("kind", ["linear", "conv2d", "embedding"])
@@ -215,7 +220,7 @@ def test_moments_can_be_forgotten_instead() -> None:
 def test_an_optimizer_goes_on_through_all_changes(kind: str, make: Callable[[nn.Module], Optimizer]) -> None:
     model, x = made(kind)
     factored_model = opened(model, make)
-    (bench,) = factored_model.benches
+    (entry,) = factored_model.factorable
 
     def step() -> None:
         factored_model.optimizer.zero_grad()
@@ -226,11 +231,11 @@ def test_an_optimizer_goes_on_through_all_changes(kind: str, make: Callable[[nn.
     for which in ("a", "b"):
         step()
         split(factored_model, 0.3, which)
-        frozen = (bench.b if which == "a" else bench.a).detach().clone()
+        frozen = (entry.b if which == "a" else entry.a).detach().clone()
         step()
-        assert same_bits((bench.b if which == "a" else bench.a).detach(), frozen)
-        bench.merge(bench.matrix())
-        bench.train("weight")
+        assert same_bits((entry.b if which == "a" else entry.a).detach(), frozen)
+        entry.merge(entry.matrix())
+        entry.train("weight")
     assert model(x).square().mean().item() < begun
     factored_model.end()
     assert len(factored_model.optimizer.param_groups[0]["params"]) == len(list(model.parameters()))
@@ -239,14 +244,14 @@ def test_an_optimizer_goes_on_through_all_changes(kind: str, make: Callable[[nn.
 def test_learning_rates_are_lowered_for_an_update_and_given_back() -> None:
     model, _ = made("linear")
     factored_model = opened(model)
-    factored_model.slow_down(0.0)
+    factored_model.scale_lr(0.0)
     assert factored_model.optimizer.param_groups[0]["lr"] == 1e-5
-    factored_model.slow_down(0.5)
+    factored_model.scale_lr(0.5)
     assert factored_model.optimizer.param_groups[0]["lr"] == pytest.approx(0.05, rel=1e-3)
-    factored_model.slow_down(1.0)
+    factored_model.scale_lr(1.0)
     assert factored_model.optimizer.param_groups[0]["lr"] == 0.1
     factored_model.optimizer.param_groups[0]["lr"] = 1e-7
-    factored_model.slow_down(0.5)
+    factored_model.scale_lr(0.5)
     assert factored_model.optimizer.param_groups[0]["lr"] == 5e-8, "it never rises"
 
 
@@ -268,7 +273,7 @@ def net() -> nn.Sequential:
 
 def names(*args: object, **settings: object) -> list[str]:
     model = net()
-    return [bench.name for bench in FactoredModel(model, SGD(model.parameters(), lr=0.1), *args, **settings).benches]  # type: ignore[arg-type]
+    return [entry.name for entry in FactoredModel(model, SGD(model.parameters(), lr=0.1), *args, **settings).factorable]  # type: ignore[arg-type]
 
 
 def test_the_first_and_the_last_stay_whole_and_what_is_named() -> None:
@@ -279,15 +284,15 @@ def test_the_first_and_the_last_stay_whole_and_what_is_named() -> None:
 
 
 def test_a_pattern_that_matches_nothing_is_told_of() -> None:
-    with pytest.warns(UserWarning, match=r"'haed\.\*' of keep matches no layer that could be factored"):
+    with pytest.warns(UserWarning, match=r"'haed\.\*' of keep matches no layer that can be factored"):
         assert names(["haed.*"]) == ["2", "4", "5"]
 
 
 def test_where_nothing_is_left_to_factor_it_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no layer whose weight could be factored: besides the first and the last, it"):
+    with pytest.raises(ValueError, match="no layer whose weight can be factored: besides the first and the last, it"):
         names(["*"])
     model = nn.Sequential(nn.LSTM(4, 4))
-    with pytest.raises(ValueError, match="it would have to be a Linear, Conv, Embedding or MultiheadAttention"):
+    with pytest.raises(ValueError, match="it must be a Linear, Conv, Embedding or MultiheadAttention"):
         FactoredModel(model, SGD(model.parameters(), lr=0.1), ends=False)
 
 
@@ -309,7 +314,7 @@ def test_what_cannot_be_factored_stays_whole() -> None:
     model[1].weight = model[0].weight
     model[2].weight.requires_grad_(False)
     factored_model = FactoredModel(model, SGD(model[:6].parameters(), lr=0.1), ends=False)
-    assert [bench.name for bench in factored_model.benches] == ["5"]
+    assert [entry.name for entry in factored_model.factorable] == ["5"]
 
 
 def test_every_kind_knows_what_it_is_without_factors() -> None:
@@ -330,7 +335,7 @@ def test_a_factored_model_is_saved_and_loaded_in_any_phase() -> None:
         fresh.load_state_dict(torch.load(file, weights_only=True))
         fresh.eval(), model.eval()
         assert same_bits(fresh(x), model(x))
-        assert [bench.rank for bench in other.benches] == [bench.rank for bench in factored_model.benches]
+        assert [entry.rank for entry in other.factorable] == [entry.rank for entry in factored_model.factorable]
         split(factored_model, 0.3)
     whole = net()
     fresh.load_state_dict(whole.state_dict())  # of a model that thinwire has never seen
@@ -344,9 +349,9 @@ def test_a_factored_model_is_saved_and_loaded_in_any_phase() -> None:
 def test_a_thin_model_is_made_of_torchs_own_layers(kind: str) -> None:
     model, x = made(kind)
     factored_model = opened(model)
-    (bench,) = factored_model.benches
-    a, b = bench.decomposed(0.0)
-    bench.split(a[:, :2], b[:2], "carry")
+    (entry,) = factored_model.factorable
+    a, b = entry.decomposed(0.0)
+    entry.split(a[:, :2], b[:2], "carry")
     found = thin(merged(model), {"layer": 2})
     torch.testing.assert_close(found(x), model(x), rtol=1e-4, atol=1e-5)
     assert all(type(part).__module__.startswith("torch.") for part in found.layer.modules())
@@ -362,7 +367,7 @@ def test_a_file_is_loaded_into_a_plain_model(tmp_path: object) -> None:
     found, expected = load_low_rank(net(), path), thin(model, ranks)
     x = random(2, 3, 4, 4)
     assert same_bits(found.eval()(x), expected.eval()(x))
-    with pytest.raises(ValueError, match="is of another model"):
+    with pytest.raises(ValueError, match="does not fit this model"):
         load_low_rank(nn.Linear(3, 3), path)
     torch.save({"state": 1}, path)
     with pytest.raises(ValueError, match=r"was not written by handle\.export\(\)"):

@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import StepLR
 
 from thinwire import ABTraining, ByHost, DataParallel, GroupsOf, Identity, NonFiniteError, OneGroup, Quantize
 from thinwire.core.states import plain, restored
-from thinwire.strategies import workshop_of
+from thinwire.strategies import factored_model_of
 from thinwire.strategies.ab_training import merged
 from thinwire.strategies.ab_training.strategy import FACTORS, WEIGHTS
 from thinwire.strategies.ab_training.synchronization import SYNC
@@ -42,8 +42,8 @@ def ranks(size: int = 4, make: Any = momentum, hosts: tuple[str, ...] = (), **se
     return Ranks(ABTraining(**(SHORT | settings)), size, make, hosts, deep)
 
 
-def bench(crew: Ranks, rank: int = 0) -> Any:
-    (found,) = workshop_of(crew.replicas[rank]).benches
+def entry(crew: Ranks, rank: int = 0) -> Any:
+    (found,) = factored_model_of(crew.replicas[rank]).factorable
     return found
 
 
@@ -53,7 +53,7 @@ def strategy(crew: Ranks) -> ABTraining:
 
 
 def weights(crew: Ranks) -> list[Tensor]:
-    return [bench(crew, rank).matrix().clone() for rank in range(len(crew.models))]
+    return [entry(crew, rank).matrix().clone() for rank in range(len(crew.models))]
 
 
 # --- phases
@@ -63,7 +63,7 @@ def test_weights_are_whole_then_factored_then_whole_for_a_while() -> None:
     crew = ranks()
     phases = []
     for _ in range(16):
-        phases.append(bench(crew).rank is not None)
+        phases.append(entry(crew).rank is not None)
         crew.train(1)
     whole, factored = [False], [True]
     assert phases == whole * 3 + factored * 4 + whole * 2 + factored * 4 + whole * 2 + factored
@@ -72,10 +72,10 @@ def test_weights_are_whole_then_factored_then_whole_for_a_while() -> None:
 def test_without_whole_steps_weights_are_factored_anew() -> None:
     crew = ranks(full=0)
     crew.train(3)
-    first = bench(crew).a.detach().clone()
+    first = entry(crew).a.detach().clone()
     crew.train(6)
-    assert bench(crew).rank is not None
-    assert not torch.equal(first, bench(crew).a.detach())
+    assert entry(crew).rank is not None
+    assert not torch.equal(first, entry(crew).a.detach())
     assert len({tuple(x.flatten().tolist()) for x in weights(crew)}) == 1, "and all begin alike again"
 
 
@@ -93,33 +93,33 @@ def test_the_beginning_is_data_parallel() -> None:
 def test_a_model_may_be_factored_from_the_start() -> None:
     """After the first update, that is."""
     crew = ranks(after=0)
-    phases = [bench(crew.train(1)).rank is not None for _ in range(8)]
+    phases = [entry(crew.train(1)).rank is not None for _ in range(8)]
     assert phases == [True] * 4 + [False] * 2 + [True] * 2
 
 
 def test_the_first_factors_are_truncated_too() -> None:
     """Else they hold more than the weight."""
     crew = ranks(cutoff=0.6).train(2)
-    singular = torch.linalg.svdvals(bench(crew).matrix())
+    singular = torch.linalg.svdvals(entry(crew).matrix())
     crew.train(1)
-    assert 1 <= bench(crew).rank < 10
-    assert bench(crew).rank < len(singular)
-    again = torch.linalg.svdvals(bench(crew).matrix())
-    assert float(again[bench(crew).rank - 1]) > 0.6 * float(again[0])
+    assert 1 <= entry(crew).rank < 10
+    assert entry(crew).rank < len(singular)
+    again = torch.linalg.svdvals(entry(crew).matrix())
+    assert float(again[entry(crew).rank - 1]) > 0.6 * float(again[0])
 
 
 def test_factors_are_those_of_one_rank() -> None:
     """Also where another rank's library would have turned them."""
     crew = ranks().train(2)
     for rank, replica in enumerate(crew.replicas):
-        found = workshop_of(replica).benches[0]
+        found = factored_model_of(replica).factorable[0]
         plainly = found.decomposed
         turn = 1.0 if rank == 0 else -1.0
         found.decomposed = lambda cutoff, plainly=plainly, turn=turn: tuple(turn * x for x in plainly(cutoff))  # type: ignore[method-assign]
     crew.train(1)
     for rank in range(4):
-        assert same_bits(bench(crew, rank).a.detach(), bench(crew).a.detach())
-        assert same_bits(bench(crew, rank).b.detach(), bench(crew).b.detach())
+        assert same_bits(entry(crew, rank).a.detach(), entry(crew).a.detach())
+        assert same_bits(entry(crew, rank).b.detach(), entry(crew).b.detach())
 
 
 # --- groups
@@ -127,14 +127,14 @@ def test_factors_are_those_of_one_rank() -> None:
 
 def test_one_half_trains_a_the_other_b_and_each_alone() -> None:
     crew = ranks().train(3)
-    a, b = bench(crew).a.detach().clone(), bench(crew).b.detach().clone()
+    a, b = entry(crew).a.detach().clone(), entry(crew).b.detach().clone()
     crew.train(2)
     for rank in (0, 1):
-        assert same_bits(bench(crew, rank).b.detach(), b)
-        assert not torch.equal(bench(crew, rank).a.detach(), a)
+        assert same_bits(entry(crew, rank).b.detach(), b)
+        assert not torch.equal(entry(crew, rank).a.detach(), a)
     for rank in (2, 3):
-        assert same_bits(bench(crew, rank).a.detach(), a)
-        assert not torch.equal(bench(crew, rank).b.detach(), b)
+        assert same_bits(entry(crew, rank).a.detach(), a)
+        assert not torch.equal(entry(crew, rank).b.detach(), b)
     first, second = crew.parameters(0), crew.parameters(2)
     close(crew.parameters(1), first, rtol=0, atol=0)
     close(crew.parameters(3), second, rtol=0, atol=0)
@@ -181,8 +181,8 @@ def test_one_group_trains_b_in_step() -> None:
 
 def manual(crew: Ranks, sync: str) -> Tensor:
     """The weight that a sync should leave, by its definition."""
-    a = [bench(crew, r).a.detach() for r in range(4)]
-    b = [bench(crew, r).b.detach() for r in range(4)]
+    a = [entry(crew, r).a.detach() for r in range(4)]
+    b = [entry(crew, r).b.detach() for r in range(4)]
     if sync == "only-learned":
         return torch.stack(a[:2]).mean(0) @ torch.stack(b[2:]).mean(0)
     if sync == "with-stale":
@@ -237,7 +237,7 @@ def test_with_whole_weights_all_are_in_step(sync: str, make: Any) -> None:
     assert crew.apart() > 0
     crew.train(1)
     for _ in range(3):
-        assert bench(crew).rank is None
+        assert entry(crew).rank is None
         assert crew.apart() == 0
         crew.train(1)
 
@@ -250,7 +250,7 @@ def test_splitting_without_truncation_and_merging_changes_nothing() -> None:
     apart = ranks(cutoff=0.0, after=1000).train(3)
     crew.train(1)
     for rank in range(4):
-        torch.testing.assert_close(bench(crew, rank).matrix(), bench(apart, rank).matrix(), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(entry(crew, rank).matrix(), entry(apart, rank).matrix(), rtol=1e-5, atol=1e-6)
     x = torch.randn(5, 6)
     for m in (*crew.models, *apart.models):
         m.eval()
@@ -286,12 +286,12 @@ def test_a_schedule_goes_on_as_if_nothing_had_been_lowered() -> None:
 def test_what_the_optimizer_remembers_goes_through_or_is_forgotten(moments: str) -> None:
     crew = ranks(make=adam, moments=moments).train(3)
     state = crew.optimizers[0].state
-    assert (bench(crew).a in state) == (moments == "carry")
+    assert (entry(crew).a in state) == (moments == "carry")
     assert crew.models[0][0].weight in state, "of what is not changed, it is kept"  # type: ignore[index]
     crew.train(4)
-    assert bench(crew).rank is None
-    assert (bench(crew).weight in state) == (moments == "carry")
-    assert bench(crew).a not in state
+    assert entry(crew).rank is None
+    assert (entry(crew).weight in state) == (moments == "carry")
+    assert entry(crew).a not in state
 
 
 def test_a_loss_that_is_still_around_does_not_matter() -> None:
@@ -329,7 +329,7 @@ def test_a_loss_that_is_still_around_does_not_matter() -> None:
 def test_any_optimizer_goes_through_all_phases(make: Callable[[nn.Module], Optimizer]) -> None:
     crew = ranks(make=make, cutoff=0.4).train(13)
     assert all(x.isfinite().all() for x in weights(crew))
-    assert bench(crew).rank is None
+    assert entry(crew).rank is None
     assert crew.apart() == 0
 
 
@@ -368,7 +368,7 @@ def test_a_checkpoint_in_any_phase_goes_on_to_the_bit(at: int) -> None:
 
 def test_bytes_are_those_of_factors_within_groups() -> None:
     crew = ranks(cutoff=0.6, after=2, every=20, full=1).train(2)
-    rank, before = bench(crew).rank, dict(crew.between.meters[0].payload_by_unit)
+    rank, before = entry(crew).rank, dict(crew.between.meters[0].payload_by_unit)
     crew.train(5)
     said = crew.between.meters[0].payload_by_unit
     rest = sum(p.nbytes for n, p in crew.parameters().items() if n not in ("3.weight", "3.factor_a", "3.factor_b"))
@@ -400,7 +400,7 @@ def test_weights_that_are_not_finite_end_the_run_by_name() -> None:
     [
         ({"after": -1}, "takes after of 0 steps or more, not -1"),
         ({"every": 0}, "takes every of 1 steps or more, not 0"),
-        ({"every": 5, "full": 5}, "of every=5 steps, full=5 with whole weights leave none for factors"),
+        ({"every": 5, "full": 5}, "full=5 full-rank steps of every=5 leave none for factors"),
         ({"cutoff": 1.0}, "a cutoff from 0 to below 1, not 1.0"),
         ({"sync": "all"}, "'only-learned', 'with-stale', 'full', 'only-b', not 'all'"),
         ({"groups": 4}, r"groups such as GroupsOf\(4\) or ByHost\(\), not 4"),

@@ -1,16 +1,16 @@
-"""What methods lose of gradients, for how many bits: `thinwire contraction`."""
+"""Compression error of methods against bits per entry: `thinwire contraction`."""
 
 from pathlib import Path
 
 from thinwire.lab.contraction.contraction_page import page
 from thinwire.lab.contraction.contraction_table import shown
 from thinwire.lab.contraction.measure import Study, study
-from thinwire.lab.contraction.sources import Source, of_laws, of_run
+from thinwire.lab.contraction.sources import Source, of_distributions, of_run
 from thinwire.lab.report.fitted import CONTRACTION as PAGE
 
-__all__ = ["FAMILY", "PAGE", "Source", "Study", "of_laws", "of_run", "shown", "study", "write"]
+__all__ = ["FAMILY", "PAGE", "Source", "Study", "of_distributions", "of_run", "shown", "study", "write"]
 
-# What is measured if no method is said: one of each kind, biased ones beside their unbiased twins.
+# The default methods: one of each kind, biased ones next to their unbiased variants.
 FAMILY = (
     "TopK(0.01)",
     "RandomK(0.01)",

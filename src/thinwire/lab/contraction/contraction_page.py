@@ -1,4 +1,4 @@
-"""The page of `thinwire contraction`, which looks as the report does."""
+"""The page of `thinwire contraction`, in the style of the report."""
 
 from html import escape
 
@@ -14,7 +14,7 @@ from thinwire.lab.report.elements import document, figure, row, table
 
 KEY = "contraction"
 BIASED, UNBIASED = Look(0), Look(1)
-LEAST = 1e-9  # an error that is as good as none
+LEAST = 1e-9  # errors below this are rounding
 
 
 def page(study: Study) -> str:
@@ -27,9 +27,9 @@ def page(study: Study) -> str:
     notes = tag("ul", *(tag("li", escape(note)) for note in notes_of(study)), class_="notes")
     return document(
         study.source.title,
-        tag("p", escape(study.source.said), class_="quiet"),
+        tag("p", escape(study.source.description), class_="quiet"),
         tag("section", tag("div", figure(plot(study), KEY), style="max-width:44rem")),
-        tag("section", tag("h2", "What each method loses, and what it takes"), table(head, rows) + notes),
+        tag("section", tag("h2", "Error and bits of each method"), table(head, rows) + notes),
         tag("footer", "Made by <code>thinwire contraction</code>; with <code>--json</code> it prints the figures."),
     )
 
@@ -42,7 +42,7 @@ def _figures(measured: Measured, steps: list[int]) -> list[str]:
 
 
 def plot(study: Study) -> Plot:
-    """A point a method, by its number in the table."""
+    """A scatter plot: one point per method, labeled with its number in the table."""
     dots = [
         Dot(
             str(number),
@@ -59,11 +59,11 @@ def plot(study: Study) -> Plot:
     y = Axis(*svg.padded_log([dot.y for dot in dots] or [0.1, 1.0], 0.12), HEIGHT - BOTTOM, TOP, log=True)
     title = "Error against bits"
     drawing = svg.picture(
-        svg.frame(x, y, "bits an entry, as sent", "E|C(x) - x|² / |x|²", "{:g}".format, units.short),
+        svg.frame(x, y, "payload bits per entry", "E|C(x) - x|² / |x|²", "{:g}".format, units.short),
         *scattered(dots, x, y, unbeaten, 1),
         title=title,
         class_="plane",
     )
-    note = "The line joins the methods that no other one beats in both. Numbers are those of the table."
+    note = "The line is the Pareto front. The numbers are those of the table."
     legend = (("biased", BIASED.css), ("unbiased", UNBIASED.css))
     return Plot("plane", title, drawing, note, legend=legend)

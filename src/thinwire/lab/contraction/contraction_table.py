@@ -8,7 +8,7 @@ from thinwire.lab.report.columns import UNKNOWN
 from thinwire.lab.report.number_format import counted
 from thinwire.lab.tables import plain_table
 
-SHOWN = 0.01  # of an error: what it is uncertain by, from which on that is told
+SHOWN = 0.01  # relative standard error from which on it is shown
 
 
 def shown(study: Study) -> Group:
@@ -25,12 +25,12 @@ def shown(study: Study) -> Group:
 
 
 def notes_of(study: Study) -> list[str]:
-    drawn = f"means over {counted(study.draws, 'draw')}" if study.draws > 1 else "of one draw"
+    samples = f"mean over {counted(study.draws, 'draw')}" if study.draws > 1 else "of one draw"
     return [
-        study.source.said,
-        f"Bits: of an entry, as sent, with all that is sent beside it. Error: E|C(x) - x|^2 / |x|^2, {drawn} of what "
-        "is drawn (±: their standard error, from 1 % on), and by kind. Bound: of the error, for any tensors of these "
-        "sizes. Of methods with feedback, it is the first message, when nothing is left unsaid from before.",
+        study.source.description,
+        f"Bits: payload bits per entry, headers and scales included. Error: E|C(x) - x|^2 / |x|^2, {samples} if the "
+        "method is stochastic (±: standard error, from 1 % on), overall and by kind. Bound: of the error, for any "
+        "tensors of these sizes. With error feedback, the first message is measured, while the residual is zero.",
     ]
 
 
@@ -39,12 +39,12 @@ def bits_text(figures: Figures) -> str:
 
 
 def error_text(figures: Figures) -> str:
-    told = f"{figures.error:.3g}"
-    return f"{told} ±{figures.give_or_take:.1g}" if figures.give_or_take >= SHOWN * figures.error > 0 else told
+    text = f"{figures.error:.3g}"
+    return f"{text} ±{figures.give_or_take:.1g}" if figures.give_or_take >= SHOWN * figures.error > 0 else text
 
 
 def bound_text(figures: Figures) -> str:
     if figures.bound is None:
         return UNKNOWN
-    told = f"{figures.bound:.4g}"
-    return "<1" if told == "1" and figures.bound < 1 else told
+    text = f"{figures.bound:.4g}"
+    return "<1" if text == "1" and figures.bound < 1 else text

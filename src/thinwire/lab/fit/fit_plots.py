@@ -9,7 +9,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-import thinwire
+from thinwire import inspect
 from thinwire.lab.fit.code_lengths import ENTROPY, HUFFMAN, ZSTD
 from thinwire.lab.fit.fit_findings import NAMES
 from thinwire.lab.fit.fit_study import Layer, Point, Study, entries_of
@@ -66,7 +66,7 @@ def _densities(layer: Layer, point: Point, entries: Tensor, number: int) -> Plot
 
 
 def _quantiles(layer: Layer, point: Point, entries: Tensor, number: int) -> Plot:
-    normal = thinwire.distributions.GeneralizedNormal(2.0, sqrt(2.0))
+    normal = inspect.GeneralizedNormal(2.0, sqrt(2.0))
     # Close to the middle in the middle, and far out in the tails; no farther than there are entries.
     tail = float(normal.quantile(max(0.5 / len(entries), float(normal.below(-MOST_DEVIATIONS)))))
     below = normal.below(torch.linspace(tail, 0, QUANTILES + 1, dtype=torch.float64))

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-import thinwire
+from thinwire import inspect
 from thinwire.lab.fit import code_lengths as codes
 from thinwire.lab.fit.quantizers import Form
 from thinwire.lab.recording.captured import Captured
@@ -24,7 +24,7 @@ DISTANCES = ("wasserstein", "kolmogorov")
 class Fitted:
     """A law, and how far entries are from it."""
 
-    law: thinwire.distributions.GeneralizedNormal
+    law: inspect.GeneralizedNormal
     wasserstein: float
     kolmogorov: float
 
@@ -177,10 +177,8 @@ def _point(x: Tensor, step: int, form: Form) -> Point:
     there = entries_of(x)
     fits = {}
     for name, shape in LAWS.items():
-        law = thinwire.distributions.fit_by_likelihood(there, shape)
-        fits[name] = Fitted(
-            law, thinwire.distributions.wasserstein(there, law), thinwire.distributions.kolmogorov(there, law)
-        )
+        law = inspect.fit_by_likelihood(there, shape)
+        fits[name] = Fitted(law, inspect.wasserstein(there, law), inspect.kolmogorov(there, law))
     quantized = form.quantize(x)
     return Point(
         step=step,

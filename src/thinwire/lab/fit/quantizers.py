@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from thinwire import Codec, MiniFloat, Quantize
+from thinwire import MiniFloat, Quantize
+from thinwire.extend import Codec
 
 
 class Quantized(NamedTuple):

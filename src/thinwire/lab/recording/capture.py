@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import thinwire
+from thinwire import simulate
 from thinwire.lab.recording.captured import FOLDER, INDEX, SCHEMA, file_of
 from thinwire.lab.runner.learner import Learner, Task
 from thinwire.lab.runner.plan import Plan
@@ -27,7 +27,7 @@ class Capture:
         if folder is None:
             raise ValueError("a run that captures gradients needs a folder for them")
         self._due = steps_of(plan.capture, task.steps)
-        self._folder, self._replica = folder / FOLDER, thinwire.replica_of(learner.model)
+        self._folder, self._replica = folder / FOLDER, simulate.replica_of(learner.model)
         self._about = {
             "schema": SCHEMA,
             "workload": plan.workload,

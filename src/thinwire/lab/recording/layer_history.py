@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import thinwire
+from thinwire import inspect
 
 COUNTED = ("tensors", "elements", "dense", "payload")
 
@@ -17,14 +17,14 @@ class Layers:
 
     def __init__(self) -> None:
         self._told: dict[str, dict[str, Any]] = {}
-        self._latest: dict[str, thinwire.Layer] = {}
+        self._latest: dict[str, inspect.Layer] = {}
         self._gradients: dict[str, float] = {}
 
     def weigh(self, parameters: Mapping[str, Tensor]) -> None:
         """Note how large the agreed gradients are, before they are clipped."""
         self._gradients = {name: 0.0 if p.grad is None else _norm(p.grad) for name, p in parameters.items()}
 
-    def note(self, layers: dict[str, thinwire.Layer]) -> None:
+    def note(self, layers: dict[str, inspect.Layer]) -> None:
         """Note what has been said of each layer by now, and how much has not."""
         self._latest = layers
         for name, layer in layers.items():

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-import thinwire
+from thinwire import inspect
 
 
 class Codes:
@@ -22,7 +22,7 @@ class Codes:
     def note(
         self,
         step: int,
-        learning: Mapping[str, thinwire.Learning],
+        learning: Mapping[str, inspect.Learning],
         said: Sequence[Mapping[str, int]],
         parameters: Mapping[str, Tensor],
     ) -> None:

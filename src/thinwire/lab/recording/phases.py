@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import thinwire
+from thinwire import inspect
 
 Layers = Mapping[str, thinwire.LowRankLayer]
 
@@ -65,15 +66,14 @@ def grouped(groups: Sequence[Sequence[int]], sent: Iterable[Mapping[int, int]]) 
 def served(method: str, link_bytes: Sequence[int]) -> dict[str, int]:
     """What links carried at the rank that serves and at the others, of a method that has one such rank."""
     strategy = thinwire.strategy_of(method)
-    at = thinwire.servers(strategy)
-    of_all = isinstance(strategy, thinwire.methods.WITH_ALL)  # others have one in each group
-    if len(at) != 1 or len(link_bytes) < 2 or not of_all:
+    at = inspect.servers(strategy)
+    if len(at) != 1 or len(link_bytes) < 2 or not strategy.mean_of_all:  # others have one in each group
         return {}
     (rank,) = at
     return {"rank": rank, "link": link_bytes[rank], "worker": max(n for r, n in enumerate(link_bytes) if r != rank)}
 
 
-def links_of(rank: int, meter: thinwire.Meter) -> dict[str, Any]:
+def links_of(rank: int, meter: inspect.Meter) -> dict[str, Any]:
     """Bytes by the rank at the other end, as they come back from run.json: its names are texts."""
     ways = {"sent": meter.sent, "received": meter.received}
     return {"rank": rank} | {

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import thinwire
+from thinwire import inspect
 from thinwire.lab.links import Link
 from thinwire.lab.recording.layer_history import Layers
 from thinwire.lab.recording.learned_codes import Codes
@@ -45,18 +45,18 @@ class Record:
     def losses(self) -> Tensor:
         return self._losses[: self.made]
 
-    def step(self, loss: Tensor, meter: thinwire.Meter, seconds: float) -> None:
+    def step(self, loss: Tensor, meter: inspect.Meter, seconds: float) -> None:
         self._losses[self.made] = loss
         self.made += 1
         self.payload.append(self._payload(meter))
         self.link.append(meter.link_bytes)
         self.seconds.append(seconds)
 
-    def count_again(self, meter: thinwire.Meter) -> None:
+    def count_again(self, meter: inspect.Meter) -> None:
         """Count what was still on its way when the last step was noted: it has landed now."""
         self.payload[-1], self.link[-1] = self._payload(meter), meter.link_bytes
 
-    def _payload(self, meter: thinwire.Meter) -> int:
+    def _payload(self, meter: inspect.Meter) -> int:
         return 0 if self.plan.alone else meter.payload_bytes  # nobody is there to send it to
 
     def is_due(self, ahead: int = 0) -> bool:

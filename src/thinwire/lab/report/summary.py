@@ -14,8 +14,8 @@ from thinwire.lab.report.number_format import is_share, metric_name
 from thinwire.lab.report.time_to_metric import seconds_to
 from thinwire.lab.report.tuning import Rate
 
-SHORT = {repr(method.built): name for name, method in thinwire.methods.METHODS.items()}
-DENSE = repr(thinwire.methods.METHODS["dense"].built)
+SHORT = {repr(method.built): name for name, method in thinwire.METHODS.items()}
+DENSE = repr(thinwire.METHODS["dense"].built)
 PARTS = ("compute", "encode", "exchange", "decode")  # of the time, as it passes
 CLOSE = 0.01  # how far from dense's final metric the default target is, as a share of it
 

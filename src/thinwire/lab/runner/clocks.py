@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-import thinwire
+from thinwire import inspect
 from thinwire.lab.runner.straggler import Pace
 
 
@@ -56,7 +56,7 @@ class OwnClock(Clock):
 
     own = True
 
-    def __init__(self, meter: thinwire.Meter, talked: Callable[[], float], slower: float = 1.0) -> None:
+    def __init__(self, meter: inspect.Meter, talked: Callable[[], float], slower: float = 1.0) -> None:
         self._meter, self._talked, self._slower = meter, talked, slower
         super().__init__()
 

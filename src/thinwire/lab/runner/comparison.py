@@ -98,7 +98,7 @@ class Job:
 
     def _identity(self) -> dict[str, Any]:
         """What a run must share with this job to be its own."""
-        method = thinwire.methods.notation_of(thinwire.strategy_of(self.plan.method))
+        method = thinwire.notation_of(thinwire.strategy_of(self.plan.method))
         version, source = thinwire.__version__, digest(self.plan.workload)
         return {"plan": self.plan.as_dict(), "version": version, "method": method, "source": source}
 

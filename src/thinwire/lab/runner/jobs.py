@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 import thinwire
+from thinwire import inspect
 from thinwire.lab import links
 from thinwire.lab.recording.runs import Run
 from thinwire.lab.runner.comparison import Failed, Job, Watch, attempt_all, run_all
@@ -90,4 +91,4 @@ def check(jobs: Sequence[Job]) -> None:
 
 def _task(plan: Plan) -> tuple[Plan, int]:
     """What its task depends on: not the method, but how many ranks it leaves to train."""
-    return replace(plan, method="dense", seed=0), len(thinwire.dedicated_servers(thinwire.strategy_of(plan.method)))
+    return replace(plan, method="dense", seed=0), len(inspect.dedicated_servers(thinwire.strategy_of(plan.method)))

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 import thinwire
+from thinwire import inspect, simulate
 from thinwire.lab.recording.runs import validation_name
 from thinwire.lab.runner.data_sharding import Batches, shards
 from thinwire.lab.runner.plan import Plan, PlanError
@@ -54,7 +55,7 @@ def task_of(plan: Plan) -> Task:
         training, validation = workload.hold_back(training, budget.validation, folder)
     count = min(budget.training or len(training), len(training))
     order = torch.randperm(len(training), generator=torch.Generator().manual_seed(plan.seed))
-    serving = thinwire.dedicated_servers(thinwire.strategy_of(plan.method))
+    serving = inspect.dedicated_servers(thinwire.strategy_of(plan.method))
     batch = batch_per_rank(plan, workload, plan.ranks - len(serving))
     trainers = plan.size - len(serving)
     examples = order[:count].sort().values
@@ -124,16 +125,16 @@ class Learner:
         Returns whether a step of the model draws random numbers.
         Layers choose their algorithms, and methods load or compile their loops, some of them in the second step only.
         """
-        thinwire.check_momentum(method, self.optimizer)
+        inspect.check_momentum(method, self.optimizer)
         draws = torch.get_rng_state()
         copy = deepcopy(self.model)
         share = next(share for share in self.task.shares if len(share))
         inputs, targets = self.task.training.batch(share[: self.task.batch], None)
         self.workload.loss(copy, inputs, targets).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         drew = not torch.equal(torch.get_rng_state(), draws)
-        replica = thinwire.replica_of(copy)
+        replica = simulate.replica_of(copy)
         strategy, ranks = thinwire.strategy_of(method).dry_run()
-        ranks = max(ranks, 1 + max(thinwire.servers(strategy), default=0))
+        ranks = max(ranks, 1 + max(inspect.servers(strategy), default=0))
         Sizer(replica, [gradients_of(replica)], ranks, STEPS).measure(strategy)
         torch.set_rng_state(draws)
         return drew

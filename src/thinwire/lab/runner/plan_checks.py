@@ -1,6 +1,7 @@
 """What can be wrong with a plan, whatever its data is."""
 
 import thinwire
+from thinwire import inspect
 from thinwire.lab.links.link import CENTRE, Link
 from thinwire.lab.runner.data_sharding import skew
 from thinwire.lab.runner.plan import Plan, PlanError
@@ -12,12 +13,12 @@ def check_plan(plan: Plan) -> None:
     """Raise ValueError for a plan that cannot be run; nothing is loaded."""
     workload, strategy = workloads.named(plan.workload), thinwire.strategy_of(plan.method)
     check_budget(plan, workload)
-    thinwire.check_placed(strategy, plan.size)
+    inspect.check_placed(strategy, plan.size)
     check_server(plan)
     skew(plan.shards)
     if plan.link is not None:
         Link.parse(plan.link)
-    batch_per_rank(plan, workload, plan.ranks - len(thinwire.dedicated_servers(strategy)))
+    batch_per_rank(plan, workload, plan.ranks - len(inspect.dedicated_servers(strategy)))
 
 
 def check_budget(plan: Plan, workload: Workload) -> None:
@@ -39,12 +40,12 @@ def batch_per_rank(plan: Plan, workload: Workload, trainers: int) -> int:
 def check_server(plan: Plan) -> None:
     """Raise PlanError if a plan does not go with where its method has a server."""
     strategy = thinwire.strategy_of(plan.method)
-    if plan.capture and 0 in thinwire.dedicated_servers(strategy):
+    if plan.capture and 0 in inspect.dedicated_servers(strategy):
         raise PlanError("rank 0 only serves, so it has no gradients to capture: let another rank serve, with rank=1")
     if plan.link is not None and Link.parse(plan.link).star:
         if plan.size == 1:
             raise PlanError(f"{plan.link} has rank {CENTRE} in the middle, and there is no other")
-        elsewhere = thinwire.servers(strategy) - {CENTRE}
+        elsewhere = inspect.servers(strategy) - {CENTRE}
         if elsewhere:
             raise PlanError(
                 f"in the middle of {plan.link} is rank {CENTRE}, and {plan.method} serves at {max(elsewhere)}"

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 import thinwire
+from thinwire import inspect
 from thinwire.lab import links
 from thinwire.lab.recording.warning_log import told_warnings
 from thinwire.lab.runner.clocks import Clock
@@ -60,7 +61,7 @@ def train(plans: list[Plan], tell: Tell, places: list[Place]) -> None:
         task = task_of(plan)
         tell(steps=task.steps, metric=task.workload.metric)
 
-        def clock(rank: int, meter: thinwire.Meter, plan: Plan = plan) -> Clock:
+        def clock(rank: int, meter: inspect.Meter, plan: Plan = plan) -> Clock:
             return Clock(factor_of(plan.straggler, rank, plan.size))
 
         try:

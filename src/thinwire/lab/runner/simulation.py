@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 import thinwire
+from thinwire import inspect, simulate
 from thinwire.lab.recording.runs import Run
 from thinwire.lab.recording.warning_log import told_warnings
 from thinwire.lab.runner import machine
@@ -43,9 +44,9 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], place: Place = Plac
 
     Its seconds are those of one rank: what it computes, encodes and decodes, as if it had a core of its own.
     """
-    world = thinwire.InProcessCluster(plan.size)
+    world = simulate.InProcessCluster(plan.size)
 
-    def clock(rank: int, meter: thinwire.Meter) -> OwnClock:
+    def clock(rank: int, meter: inspect.Meter) -> OwnClock:
         return OwnClock(meter, lambda: world.talked[rank], factor_of(plan.straggler, rank, plan.size))
 
     def loosen(trainer: Trainer) -> None:

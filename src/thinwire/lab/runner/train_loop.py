@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 import thinwire
+from thinwire import inspect, simulate
 from thinwire.lab import links
 from thinwire.lab.recording.capture import Capture
 from thinwire.lab.recording.phases import grouped, links_of
@@ -23,7 +24,7 @@ from thinwire.lab.runner.run_folder import Place
 TELL_EVERY = 0.25  # seconds
 CODING = ("encode_seconds", "decode_seconds")
 Tell = Callable[..., None]
-MakeClock = Callable[[int, thinwire.Meter], Clock]  # of a rank, with what it has said
+MakeClock = Callable[[int, inspect.Meter], Clock]  # of a rank, with what it has said
 
 
 class AttachError(ValueError):
@@ -71,7 +72,7 @@ class Trainer:
             self.replicator.close()
             raise AttachError(str(error)) from None
         (handle,) = self.replicator.handles
-        replica, told = thinwire.replica_of(learner.model), 0.0
+        replica, told = simulate.replica_of(learner.model), 0.0
         capture = Capture(plan, self.task, learner, self.place.folder)
         context.barrier()
         wire, clock = Wire(context), self.make_clock(context.rank, handle.meter)
@@ -166,7 +167,7 @@ class Trainer:
         others = _others(handle, self.plan.method)
         layers = handle.layers() if context.rank == self.first else {}
         if self.first:
-            layers = {name: thinwire.Layer(*told) for name, told in context.gather_notes(layers)[self.first].items()}
+            layers = {name: inspect.Layer(*told) for name, told in context.gather_notes(layers)[self.first].items()}
         record.count_again(handle.meter)
         if context.rank == 0:
             record.layers.note(layers)

@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Group
 
 import thinwire
+from thinwire import extend
 from thinwire.lab.report import human
 from thinwire.lab.sizing.sizes import LINKS, Size, Sizer, total
 from thinwire.lab.tables import plain_table
@@ -73,9 +74,9 @@ def compare(method: str, model: str, ranks: int, steps: int) -> Comparison:
     for name, other in (("sharded", thinwire.sharded(strategy)), ("gathered", thinwire.gathered(strategy))):
         if other != strategy:
             forms[f"{name} instead"] = total(sizer.measure(other))
-    for plain in (BASELINE, "fp16", "dense") if isinstance(strategy, thinwire.Decentralized) else ("fp16", "dense"):
+    for plain in (BASELINE, "fp16", "dense") if isinstance(strategy, extend.Decentralized) else ("fp16", "dense"):
         forms[plain] = total(sizer.measure(plain))
-    return Comparison(model, ranks, thinwire.methods.notation_of(strategy), kinds, forms)
+    return Comparison(model, ranks, thinwire.notation_of(strategy), kinds, forms)
 
 
 def _row(kind: str, size: Size) -> tuple[str, ...]:

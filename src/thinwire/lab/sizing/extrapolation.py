@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 import thinwire
-from thinwire.lab.sizing.sizes import is_led
+from thinwire import extend, simulate
+from thinwire.lab.sizing.sizes import cycle
 
 LENGTH_BYTES = 8  # of the length that is told before messages whose length varies
 SAMPLES = 8  # shards of a tensor that are measured where their sizes vary
@@ -29,22 +30,29 @@ class Load(NamedTuple):
     exchanges: float  # that wait for one another
 
 
-class Way(NamedTuple):
-    """How a sealed message travels."""
+class Flow(NamedTuple):
+    """Where an encoded message goes, and whether its length varies."""
 
-    source: int | None
-    target: int | None
-    varies: bool  # in length
+    route: extend.Route
+    varies: bool
 
     def receivers(self, rank: int, ranks: int) -> int:
-        """How many others hear a rank."""
-        if self.source not in (None, thinwire.EACH, rank):
-            return 0
-        return ranks - 1 if self.target in (None, thinwire.EACH) else int(self.target != rank)
+        """How many others receive from a rank."""
+        return _others(self.route.receivers(ranks), rank) if rank in self.route.senders(ranks) else 0
 
-    def speakers(self, rank: int, ranks: int) -> int:
-        """How many others a rank hears."""
-        return Way(self.target, self.source, self.varies).receivers(rank, ranks)
+    def senders(self, rank: int, ranks: int) -> int:
+        """How many others a rank receives from."""
+        return _others(self.route.senders(ranks), rank) if rank in self.route.receivers(ranks) else 0
+
+    def messages(self, rank: int, ranks: int) -> int:
+        """How many messages a rank encodes."""
+        if rank not in self.route.senders(ranks):
+            return 0
+        return ranks if self.route.result == "shard" else 1
+
+
+def _others(some: range, rank: int) -> int:
+    return len(some) - (rank in some)
 
 
 class Round:
@@ -52,22 +60,21 @@ class Round:
 
     def __init__(self) -> None:
         self.summed: Counter[torch.dtype] = Counter()  # entries of signals that are all-reduced
-        self.sealed: defaultdict[Way, float] = defaultdict(float)  # bytes for one listener
+        self.encoded: defaultdict[Flow, float] = defaultdict(float)  # bytes for one receiver
 
     def load(self, rank: int, ranks: int) -> Load:
         others = ranks - 1
         whole = sum(count * dtype.itemsize for dtype, count in self.summed.items())
         shard = sum(_shard(count, rank, ranks) * dtype.itemsize for dtype, count in self.summed.items())
         payload, out, into = float(whole), float(whole - shard), float(others * shard)
-        for way, nbytes in self.sealed.items():
-            spoken = ranks if way.target == thinwire.EACH else way.source in (None, thinwire.EACH, rank)
-            payload += nbytes * spoken
-            out += nbytes * way.receivers(rank, ranks)
-            into += nbytes * way.speakers(rank, ranks)
-        varied = [way for way in self.sealed if way.varies]
-        # One length for each other rank that hears, or is heard, in any of these ways.
-        told = max((max(way.receivers(rank, ranks), way.speakers(rank, ranks)) for way in varied), default=0)
-        posts = (LENGTH_BYTES * told, max(out, into), max(others * shard, whole - shard))
+        for flow, nbytes in self.encoded.items():
+            payload += nbytes * flow.messages(rank, ranks)
+            out += nbytes * flow.receivers(rank, ranks)
+            into += nbytes * flow.senders(rank, ranks)
+        varied = [flow for flow in self.encoded if flow.varies]
+        # One length for each other rank that sends or receives in any of these flows.
+        lengths = max((max(flow.receivers(rank, ranks), flow.senders(rank, ranks)) for flow in varied), default=0)
+        posts = (LENGTH_BYTES * lengths, max(out, into), max(others * shard, whole - shard))
         return Load(payload, sum(posts), sum(nbytes > 0 for nbytes in posts))
 
 
@@ -83,7 +90,7 @@ class Exchanges:
     def __init__(
         self,
         strategy: thinwire.DataParallel,
-        replica: thinwire.Replica,
+        replica: extend.Replica,
         gradients: Mapping[str, Tensor],
         ranks: int,
         steps: int,
@@ -95,7 +102,7 @@ class Exchanges:
         # One unit at a time, for the memory; all units' first messages share a round all the same, and so on.
         self._in_turns = False
         for unit in strategy.units(replica):
-            self._in_turns |= is_led(unit)
+            self._in_turns |= cycle(unit, ranks) > 1
             state = strategy.init(replica, [unit])
             for step in range(steps):
                 said = {name: gradients[name].clone() for name in unit.names}
@@ -104,18 +111,19 @@ class Exchanges:
     def load(self, ranks: int) -> Load:
         """Of a step, on average. Worlds of other sizes can be asked for where nothing is said in shards."""
         assert ranks == self.ranks or not self.in_shards
-        named = {rank for r in self._rounds.values() for way in r.sealed for rank in (way.source, way.target)}
+        named = {rank for r in self._rounds.values() for flow in r.encoded for rank in flow.route.named}
         # The first rank adds up a full shard, and a server hears all: no other rank carries more than these.
-        candidates = {0} | {rank for rank in named if rank is not None and rank != thinwire.EACH}
+        candidates = {0} | named
         if max(candidates) >= ranks:
-            raise ValueError(f"the method speaks to rank {max(candidates)}, but there are only {ranks} ranks")
+            raise ValueError(f"the method sends to rank {max(candidates)}, but there are only {ranks} ranks")
         loads = [self._load(rank, ranks) for rank in sorted(candidates)]
         if not self._in_turns:
             return max(loads, key=lambda load: load.link)
         # Over time, each rank is once what each of them is in a step: those that lead, and all that do not.
-        serve = {way.target for r in self._rounds.values() for way in r.sealed} - {None, thinwire.EACH}
-        if serve:
-            return max((self._load(rank, ranks) for rank in serve if rank is not None), key=lambda load: load.link)
+        targets = {flow.route.target for r in self._rounds.values() for flow in r.encoded}
+        servers = [rank for rank in targets if rank is not None]
+        if servers:
+            return max((self._load(rank, ranks) for rank in servers), key=lambda load: load.link)
         follower = next((rank for rank in range(ranks) if rank not in candidates), None)
         if follower is not None:
             loads += [self._load(follower, ranks)] * (ranks - len(loads))
@@ -136,44 +144,44 @@ class Exchanges:
             heard = [self._say(envelope.message, self._rounds[step, number]) for envelope in envelopes]
             number += 1
 
-    def _say(self, message: thinwire.Message, into: Round) -> thinwire.Reply[Tensor]:
-        codec, way = message.codec, Way(message.source, message.target, message.codec.variable)
+    def _say(self, message: extend.Message, into: Round) -> extend.Reply[Tensor]:
+        codec, flow = message.codec, Flow(message.route, message.codec.variable)
         self.varies |= codec.variable
-        if message.target == thinwire.EACH:
-            return self._say_shards(message, into.sealed, way)
+        if message.route.result == "shard":
+            return self._say_shards(message, into.encoded, flow)
         reply, nbytes = _alone(message)
-        if codec.linear and message.source is None and message.target is None:
-            signal = codec.encode((thinwire.materialize(message.tensor),), message.seed)[0]
+        if codec.linear and message.route == extend.ALL_REDUCE:
+            signal = codec.encode((extend.materialize(message.tensor),), message.seed)[0]
             into.summed[signal.dtype] += signal.numel()
         else:
-            into.sealed[way] += nbytes
-        if message.source == thinwire.EACH:
+            into.encoded[flow] += nbytes
+        if message.route.result == "stack":
             self.in_shards = True
-            return thinwire.Reply(reply.reduced.expand(self.ranks, *reply.reduced.shape), reply.sent)
+            return extend.Reply(reply.reduced.expand(self.ranks, *reply.reduced.shape), reply.sent)
         return reply
 
     def _say_shards(
-        self, message: thinwire.Message, sealed: defaultdict[Way, float], way: Way
-    ) -> thinwire.Reply[Tensor]:
+        self, message: extend.Message, encoded: defaultdict[Flow, float], flow: Flow
+    ) -> extend.Reply[Tensor]:
         """A few shards stand for all: their sizes are equal, or vary with the values."""
         self.in_shards = True
-        whole = thinwire.materialize(message.tensor)
+        whole = extend.materialize(message.tensor)
         flat = whole.flatten()
         size = -(-flat.numel() // self.ranks)
         shards = pad(flat, (0, size * self.ranks - flat.numel())).view(self.ranks, -1)
-        count = min(self.ranks, SAMPLES) if way.varies else 1
+        count = min(self.ranks, SAMPLES) if flow.varies else 1
         chosen = [shards[i * self.ranks // count] for i in range(count)]
-        said = [_alone(message._replace(tensor=shard, target=None)) for shard in chosen]
-        sealed[way] += mean(nbytes for _, nbytes in said)
-        return thinwire.Reply(said[0][0].reduced, whole)
+        said = [_alone(message._replace(tensor=shard)) for shard in chosen]
+        encoded[flow] += mean(nbytes for _, nbytes in said)
+        return extend.Reply(said[0][0].reduced, whole)
 
 
-def _alone(message: thinwire.Message) -> tuple[thinwire.Reply[Tensor], int]:
+def _alone(message: extend.Message) -> tuple[extend.Reply[Tensor], int]:
     """Say a message in a world of one: what comes back, and its size."""
 
-    def conversation() -> Generator[thinwire.Message, thinwire.Reply[Tensor], thinwire.Reply[Tensor]]:
-        return (yield message._replace(source=0, target=None))  # by name: so it is sealed, linear or not
+    def conversation() -> Generator[extend.Message, extend.Reply[Tensor], extend.Reply[Tensor]]:
+        return (yield message._replace(route=extend.broadcast_from(0)))  # so that linear codecs encode it, too
 
-    sender = thinwire.Simulated(1)
-    ((reply,),) = sender.run([thinwire.lockstep([(thinwire.all_ranks(1), conversation())])])
+    sender = simulate.Simulated(1)
+    ((reply,),) = sender.run([extend.lockstep([(extend.all_ranks(1), conversation())])])
     return reply, sender.meters[0].payload_bytes

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 import thinwire
+from thinwire import extend, inspect
 from thinwire.lab.links import Link
 from thinwire.lab.report import check_drawing, human
 from thinwire.lab.report.number_format import duration, link_text
@@ -137,8 +138,8 @@ def scale(
         if not value >= 0:
             raise ValueError(f"a {name} takes 0 ms or more, not {value}")
     given = thinwire.strategy_of(method)
-    for part in thinwire.parts_of(given):
-        if isinstance(part, thinwire.Server) and isinstance(part.up, thinwire.Reducer) and part.down.variable:
+    for part in inspect.parts_of(given):
+        if isinstance(part, extend.Reducer) and part.answer_varies:
             raise ValueError(f"what the server answers in {part!r} depends on how ranks differ: `size` measures that")
     wanted = {GIVEN: given, SHARDED: thinwire.sharded(given), GATHERED: thinwire.gathered(given)}
     wanted = {form: what for form, what in wanted.items() if form == GIVEN or what != given}
@@ -147,7 +148,7 @@ def scale(
     forms = {form: _Form(thinwire.settled(what), measured) for form, what in wanted.items()}
     return Scaled(
         model=model,
-        method=thinwire.methods.notation_of(given),
+        method=thinwire.notation_of(given),
         link=wire,
         latency=latency_ms / 1e3,
         compute=compute_ms / 1e3,

@@ -1,13 +1,15 @@
 """How much a method would say about a model: measured by saying it, on the simulated transport."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 import thinwire
+from thinwire import extend, inspect, simulate
 from thinwire.lab.tasks import models
 
 DISTINCT = 4  # ranks with gradients of their own; further ranks repeat them, as sizes hardly depend on the values
@@ -49,7 +51,7 @@ def total(kinds: dict[str, Size]) -> Size:
     )
 
 
-def gradients_of(replica: thinwire.Replica) -> dict[str, Tensor]:
+def gradients_of(replica: extend.Replica) -> dict[str, Tensor]:
     """A copy of the gradients that a backward pass has left; zeros where it left none."""
     return {
         name: torch.zeros_like(p) if p.grad is None else p.grad.detach().clone()
@@ -57,15 +59,16 @@ def gradients_of(replica: thinwire.Replica) -> dict[str, Tensor]:
     }
 
 
-def is_led(unit: thinwire.Unit) -> bool:
-    """Whether ranks take turns in telling the others what it is about."""
-    return any(isinstance(part, thinwire.LeaderTopK) for part in thinwire.parts_of(unit.reducer))
+def cycle(unit: extend.Unit, ranks: int) -> int:
+    """Steps after which each rank has had each role once: a leader sends more than the others."""
+    parts = inspect.parts_of(unit.reducer)
+    return max(part.cycle(ranks) for part in parts if isinstance(part, extend.Reducer))
 
 
 class Sizer:
     """Measures methods on the gradients of one model."""
 
-    def __init__(self, replica: thinwire.Replica, gradients: list[dict[str, Tensor]], ranks: int, steps: int) -> None:
+    def __init__(self, replica: extend.Replica, gradients: list[dict[str, Tensor]], ranks: int, steps: int) -> None:
         if ranks < 1 or steps < 1:
             raise ValueError(f"sizes are measured on 1 rank or more and 1 step or more, not {ranks} and {steps}")
         self.replica, self.gradients = replica, gradients  # by rank; where there are fewer, they are repeated
@@ -77,7 +80,7 @@ class Sizer:
         described = models.named(name)
         torch.manual_seed(0)
         module = described.build()
-        replica = thinwire.replica_of(module, size=ranks)
+        replica = simulate.replica_of(module, size=ranks)
         gradients = []
         for seed in range(min(ranks, DISTINCT)):
             module.zero_grad()
@@ -85,44 +88,41 @@ class Sizer:
             gradients.append(gradients_of(replica))
         return cls(replica, gradients, ranks, steps)
 
-    def measure(self, method: str | thinwire.Codec | thinwire.Reducer | thinwire.Strategy) -> dict[str, Size]:
+    def measure(self, method: str | extend.Codec | extend.Reducer | extend.Strategy) -> dict[str, Size]:
         """What a method says in a step after its warm-up, by kind of layer."""
-        strategy = thinwire.settled(thinwire.strategy_of(method))
-        if isinstance(strategy, thinwire.ABTraining):
+        strategy = thinwire.strategy_of(thinwire.settled(method))
+        if not strategy.measured_per_step:
             raise ValueError(
                 f"{strategy!r} has no size per step: that depends on the ranks that layers turn out to have"
             )
-        if isinstance(strategy, thinwire.Independent):
+        if isinstance(strategy, extend.Independent):
             return self._of_independent(strategy)
-        if not isinstance(strategy, thinwire.DataParallel):
+        averaging = strategy.gradient_averaging
+        if averaging is None:
             raise ValueError(f"{strategy!r} does not exchange anything in every step, so it has no size per step")
-        kinds: dict[str, list[thinwire.Unit]] = defaultdict(list)
-        for unit in strategy.units(self.replica):
+        kinds: dict[str, list[extend.Unit]] = defaultdict(list)
+        for unit in averaging.units(self.replica):
             kinds[unit.kind(self.replica)].append(unit)
-        return {kind: self._measure(strategy, units) for kind, units in kinds.items()}
+        return {kind: self._measure(averaging, units) for kind, units in kinds.items()}
 
-    def _of_independent(self, strategy: thinwire.Independent) -> dict[str, Size]:
+    def _of_independent(self, strategy: extend.Independent) -> dict[str, Size]:
         """After all has been said once: replicas are alike at first, and may have nothing to say."""
         replicas = [self._replica(rank) for rank in range(self.ranks)]
-        between = thinwire.Rehearsal(strategy, replicas)
+        ranks = _Ranks(strategy, replicas)
         steps = strategy.period * -(-self.steps // strategy.period)
-        for _ in range(strategy.period):
-            self._step(between)
-        between.land()
-        before = [meter.link_bytes for meter in between.meters]
-        said = [dict(meter.payload_by_unit) for meter in between.meters]
-        for _ in range(steps):
-            self._step(between)
-        between.land()
-        rank, meter = max(enumerate(between.meters), key=lambda counted: counted[1].link_bytes)
+        ranks.train(strategy.period, self._update)
+        before = [meter.link_bytes for meter in ranks.meters]
+        said = [dict(meter.payload_by_unit) for meter in ranks.meters]
+        ranks.train(steps, self._update)
+        rank, meter = max(enumerate(ranks.meters), key=lambda counted: counted[1].link_bytes)
         payload = {key: nbytes - said[rank].get(key, 0) for key, nbytes in meter.payload_by_unit.items()}
         all_said = max(1, sum(payload.values()))
-        carried = [now.link_bytes - then for now, then in zip(between.meters, before, strict=True)]
+        carried = [now.link_bytes - then for now, then in zip(ranks.meters, before, strict=True)]
         link = carried[rank] / all_said  # a byte that is said may go to several
-        serving = thinwire.servers(strategy)
+        serving = inspect.servers(strategy)
         others = [nbytes / all_said for r, nbytes in enumerate(carried) if r not in serving]
         worker = max(others) if serving and others else None
-        kinds: dict[str, list[thinwire.Unit]] = defaultdict(list)
+        kinds: dict[str, list[extend.Unit]] = defaultdict(list)
         for unit in strategy.units(self.replica):
             kinds[unit.kind(self.replica)].append(unit)
         sizes = {}
@@ -134,22 +134,20 @@ class Sizer:
             sizes[kind] = Size(len(names), elements, 4 * elements, said_of, link * said_of, at_a_worker)
         return sizes
 
-    def _replica(self, rank: int) -> thinwire.Replica:
+    def _replica(self, rank: int) -> extend.Replica:
         parameters = {name: p.detach().clone() for name, p in self.replica.parameters.items()}
         return self.replica._replace(parameters=parameters, rank=rank, size=self.ranks)
 
-    def _step(self, between: thinwire.Rehearsal) -> None:
-        """Every replica goes its own way."""
-        between.before_update([0.0] * self.ranks, rate=1.0)
-        for rank, replica in enumerate(between.replicas):
+    def _update(self, replicas: list[extend.Replica]) -> None:
+        """A local SGD step on every replica."""
+        for rank, replica in enumerate(replicas):
             for name, p in replica.parameters.items():
                 p.sub_(self.gradients[rank % len(self.gradients)][name], alpha=0.1)
-        between.after_update()
 
-    def _measure(self, strategy: thinwire.DataParallel, units: list[thinwire.Unit]) -> Size:
-        sender, steps = thinwire.Simulated(self.ranks), self.steps
-        if any(map(is_led, units)):
-            steps = self.ranks * -(-steps // self.ranks)  # each leads as often, and says more then
+    def _measure(self, strategy: extend.GradientAveraging, units: list[extend.Unit]) -> Size:
+        sender, steps = simulate.Simulated(self.ranks), self.steps
+        whole = max(cycle(unit, self.ranks) for unit in units)
+        steps = whole * -(-steps // whole)
         for bucket in self._buckets(units):
             states = [strategy.init(self.replica, bucket) for _ in range(self.ranks)]
             for _ in range(steps):
@@ -160,13 +158,13 @@ class Sizer:
         meter = max(sender.meters, key=lambda counted: counted.link_bytes)
         names = [name for unit in units for name in unit.names]
         elements = sum(self.replica.parameters[name].numel() for name in names)
-        serving = thinwire.servers(strategy)
+        serving = inspect.servers(strategy)
         workers = [counted.link_bytes / steps for r, counted in enumerate(sender.meters) if r not in serving]
         payload, link = meter.payload_bytes / steps, meter.link_bytes / steps
         return Size(len(names), elements, 4 * elements, payload, link, max(workers) if serving and workers else None)
 
-    def _buckets(self, units: list[thinwire.Unit]) -> Iterator[list[thinwire.Unit]]:
-        bucket: list[thinwire.Unit] = []
+    def _buckets(self, units: list[extend.Unit]) -> Iterator[list[extend.Unit]]:
+        bucket: list[extend.Unit] = []
         nbytes = 0
         for unit in units:
             size = sum(self.replica.parameters[name].nbytes for name in unit.names)
@@ -178,6 +176,56 @@ class Sizer:
         if bucket:
             yield bucket
 
-    def _copy(self, bucket: list[thinwire.Unit], rank: int) -> dict[str, Tensor]:
+    def _copy(self, bucket: list[extend.Unit], rank: int) -> dict[str, Tensor]:
         gradients = self.gradients[rank % len(self.gradients)]
         return {name: gradients[name].clone() for unit in bucket for name in unit.names}
+
+
+class _Ranks:
+    """A strategy between replicas that take local steps, all in this process."""
+
+    def __init__(self, strategy: extend.Strategy, replicas: list[extend.Replica]) -> None:
+        inspect.check_placed(strategy, len(replicas), replicas[0].hosts)
+        self.strategy = strategy
+        self.replicas = [replica._replace(loss=0.0) for replica in replicas]
+        self.states = [strategy.init(replica) for replica in self.replicas]
+        self.steps = 0
+        self._cluster = simulate.Simulated(len(replicas))
+        self._in_flight: list[Any] | None = None
+
+    @property
+    def meters(self) -> list[inspect.Meter]:
+        return self._cluster.meters
+
+    @torch.no_grad()
+    def train(self, steps: int, update: Callable[[list[extend.Replica]], None]) -> None:
+        """So many steps, with all their exchanges complete at the end."""
+        for _ in range(steps):
+            self._exchange(self.strategy.before_update)
+            update(self.replicas)
+            self._exchange(self.strategy.after_update)
+            self.steps += 1
+            self._overlap()
+        self._land()
+
+    def _exchange(self, around: Callable[[extend.Replica, Any], extend.Rounds]) -> None:
+        results = self._cluster.run([around(*rank) for rank in self._ranks()])
+        self.states = [result.state for result in results]
+
+    def _overlap(self) -> None:
+        strategy = self.strategy.overlapping
+        if strategy is not None and strategy.lands(self.steps):
+            self._land()
+        if strategy is not None and strategy.launches(self.steps):
+            launched = [strategy.launch(*rank) for rank in self._ranks()]
+            self.states = [state for state, _ in launched]
+            self._in_flight = self._cluster.run([rounds for _, rounds in launched])
+
+    def _land(self) -> None:
+        arrived, self._in_flight = self._in_flight, None
+        strategy = self.strategy.overlapping
+        if strategy is not None and arrived is not None:
+            self.states = [strategy.land(*rank, result)[0] for rank, result in zip(self._ranks(), arrived, strict=True)]
+
+    def _ranks(self) -> list[tuple[extend.Replica, Any]]:
+        return list(zip(self.replicas, self.states, strict=True))

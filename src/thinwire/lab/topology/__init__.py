@@ -1,7 +1,7 @@
-"""What a graph between ranks is good for, in figures and drawn: `thinwire topology`."""
+"""The figures and the drawing of a communication graph: `thinwire topology`."""
 
-from thinwire.lab.topology.figures import Told, tell
+from thinwire.lab.topology.figures import Described, describe
 from thinwire.lab.topology.graph_picture import write
 from thinwire.lab.topology.kinds import KINDS, named
 
-__all__ = ["KINDS", "Told", "named", "tell", "write"]
+__all__ = ["KINDS", "Described", "describe", "named", "write"]

@@ -14,7 +14,7 @@ Dot = tuple[float, float]  # right and down from the upper left corner
 
 
 class Canvas:
-    """So many characters, on which there are lines, and labels over them."""
+    """A grid of characters, with lines and labels over them."""
 
     def __init__(self, columns: int, rows: int) -> None:
         self.columns, self.rows = columns, rows
@@ -27,12 +27,12 @@ class Canvas:
             self._dot(*(round(a + (b - a) * step / steps) for a, b in zip(start, end, strict=True)))
 
     def label(self, text: str, row: int, column: int, room: int = 0) -> None:
-        """From a character on, with nothing right beside it if it is to have room."""
-        for place, letter in enumerate(" " * room + text + " " * room, start=column - room):
-            self.labels[row, place] = letter
+        """Write a label at a character, with `room` blanks on both sides."""
+        for position, letter in enumerate(" " * room + text + " " * room, start=column - room):
+            self.labels[row, position] = letter
 
     def shown(self) -> list[Text]:
-        """Its lines, without what is empty above and below."""
+        """Its lines, without the empty ones at the top and the bottom."""
         lines = [self._row(row) for row in range(self.rows)]
         full = [row for row, line in enumerate(lines) if line.plain]
         return lines[full[0] : full[-1] + 1] if full else []
@@ -44,9 +44,9 @@ class Canvas:
             else (chr(BLANK + dots) if dots else " ", LINES)
             for column, dots in enumerate(self.cells[row])
         )
-        told = Text.assemble(*letters)
-        told.rstrip()
-        return told
+        line = Text.assemble(*letters)
+        line.rstrip()
+        return line
 
     def _dot(self, x: int, y: int) -> None:
         if 0 <= x < self.columns * ACROSS and 0 <= y < self.rows * DOWN:

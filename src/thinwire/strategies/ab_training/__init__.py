@@ -1,4 +1,4 @@
-"""Layers whose weight may be a product of two thin factors, and models that are made of them."""
+"""AB-training: layers whose weight may be a product of two low-rank factors, and models made of them."""
 
 from .export import export, load_low_rank, smaller
 from .factored_layers import FACTORED, Factored

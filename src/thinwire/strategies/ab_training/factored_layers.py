@@ -1,7 +1,7 @@
-"""Layers whose weight is one tensor at times and a product of two factors at others.
+"""Layers whose weight is either one full-rank tensor or a product of two factors.
 
-Which of the two is told by shapes alone: the weight is empty while there are factors. Parameters stay the same objects
-throughout, so an optimizer keeps them, and leaves those alone that have no gradient.
+Shapes alone show which: the weight is empty while the layer is factored. The `Parameter` objects stay the same, so the
+optimizer keeps them, and skips those that have no gradient.
 """
 
 from typing import Any, ClassVar
@@ -17,10 +17,10 @@ A, B = "factor_a", "factor_b"
 
 
 def put(p: nn.Parameter, data: Tensor) -> None:
-    """Give a parameter other numbers, which may have another shape.
+    """Replace a parameter's data; the shape may change.
 
-    By way of another type: for that, autograd makes a new end for gradients. The old one, which a graph that is still
-    around would keep, expects gradients of the old shape.
+    The dtype is changed in between, so that autograd makes a new gradient accumulator: the old one, which a live graph
+    may still hold, expects gradients of the old shape.
     """
     other = torch.float32 if p.dtype == torch.float16 else torch.float16
     p.grad = None
@@ -29,9 +29,9 @@ def put(p: nn.Parameter, data: Tensor) -> None:
 
 
 class Factored:
-    """What such layers share; it comes before torch's own class of the layer."""
+    """Mixin of factored layers; it precedes torch's class of the layer in the bases."""
 
-    plain: ClassVar[type[nn.Module]]  # what the layer is without it
+    plain: ClassVar[type[nn.Module]]  # torch's class of the layer
     kind: ClassVar[str] = "dense"
     whole: ClassVar[str] = "weight"  # the parameter that may be factored
     full_shape: torch.Size
@@ -39,14 +39,14 @@ class Factored:
 
     @property
     def factors(self) -> tuple[Tensor, Tensor] | None:
-        """The factors, of shapes (rows, rank) and (rank, columns); None while the weight is one tensor."""
+        """The factors, of shapes (rows, rank) and (rank, columns); None while the weight is full-rank."""
         a, b = self._parameters[A], self._parameters[B]
         assert a is not None
         assert b is not None
         return None if self._whole().numel() else (a, b)
 
     def matrix(self) -> Tensor:
-        """The weight as a matrix: the first dimension, and all others."""
+        """The weight as a matrix: first dimension by all others."""
         factors = self.factors
         return self._whole().flatten(1) if factors is None else aligned(factors[0]) @ aligned(factors[1])
 
@@ -56,11 +56,11 @@ class Factored:
         return whole
 
     def _current(self) -> Tensor:
-        """The weight, computed if need be."""
+        """The full weight; the product of the factors if the layer is factored."""
         return self._whole() if self.factors is None else self.matrix().view(self.full_shape)
 
-    def _is_thin(self, samples: int) -> bool:
-        """Whether two thin products cost less than one with the weight, which would have to be computed first."""
+    def _use_factors(self, samples: int) -> bool:
+        """Whether multiplying by both factors is cheaper than computing the full weight and multiplying by it."""
         factors = self.factors
         if factors is None:
             return False
@@ -68,19 +68,19 @@ class Factored:
         return samples * rank * (rows + columns) <= rows * columns * (samples + rank)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Shapes are what was saved: whether there are factors, and of which rank."""
-        if not any(prefix + name in state_dict for name in (A, B)):  # of a model that has no factors
+        """Take the saved shapes: they tell whether the layer is factored, and its rank."""
+        if not any(prefix + name in state_dict for name in (A, B)):  # saved from a model without factors
             for name in (A, B):
                 state_dict[prefix + name] = self._whole().new_empty(0)
         for name in (self.whole, A, B):
             mine, saved = self._parameters[name], state_dict.get(prefix + name)
             if mine is None or not isinstance(saved, Tensor) or saved.shape == mine.shape:
                 continue
-            if self._may_be(name, saved.shape):
+            if self._allows_shape(name, saved.shape):
                 put(mine, mine.new_empty(saved.shape))
         super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[misc]  # torch's class has it
 
-    def _may_be(self, name: str, shape: torch.Size) -> bool:
+    def _allows_shape(self, name: str, shape: torch.Size) -> bool:
         rows, columns = self.full_shape[0], self.full_shape[1:].numel()
         if name == self.whole:
             return shape in (self.full_shape, torch.Size([0]))
@@ -97,14 +97,14 @@ class FactoredLinear(Factored, nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         factors = self.factors
-        if factors is None or not self._is_thin(input.shape[:-1].numel()):
+        if factors is None or not self._use_factors(input.shape[:-1].numel()):
             return functional.linear(input, self._current(), self.bias)
         a, b = factors
         return functional.linear(functional.linear(input, b), a, self.bias)
 
 
 class FactoredProjection(FactoredLinear, NonDynamicallyQuantizableLinear):
-    """The last one of torch's attention, which looks at its weight instead of calling it."""
+    """The output projection of torch's attention, which reads its weight instead of calling it."""
 
     plain, kind = NonDynamicallyQuantizableLinear, "attention"
 
@@ -119,8 +119,8 @@ class _FactoredConv(Factored):
 
     def forward(self, input: Tensor) -> Tensor:
         factors = self.factors
-        samples = input.numel() // self.full_shape[1]  # about as many as there are in the output, without strides
-        if factors is None or self.groups > 1 or not self._is_thin(samples):
+        samples = input.numel() // self.full_shape[1]  # positions of the output, about, without strides
+        if factors is None or self.groups > 1 or not self._use_factors(samples):
             return self._conv_forward(input, self._current(), self.bias)  # type: ignore[attr-defined,no-any-return]
         a, b = factors
         rank = b.shape[0]
@@ -158,7 +158,7 @@ class FactoredEmbedding(Factored, nn.Embedding):
 
 
 class FactoredAttention(Factored, nn.MultiheadAttention):
-    """Its three input projections, which are one matrix."""
+    """Attention whose three input projections are one factored matrix."""
 
     plain, kind = nn.MultiheadAttention, "attention"
     whole = "in_proj_weight"
@@ -182,8 +182,8 @@ FACTORED: dict[type[nn.Module], type[Factored]] = {
 }
 
 
-def can_be(layer: nn.Module) -> bool:
-    """Whether a layer is of a known kind, and has a weight that can be factored."""
+def can_be_factored(layer: nn.Module) -> bool:
+    """Whether a layer has a supported class and a weight that can be factored."""
     kind = FACTORED.get(type(layer))
     if kind is None or (isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.sparse)):
         return False

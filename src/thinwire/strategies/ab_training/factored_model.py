@@ -1,4 +1,4 @@
-"""A user's model whose layers are factored and made whole again while it is trained."""
+"""A user's model whose layers switch between full-rank and factored during training."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -9,72 +9,72 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from .factored_layers import FACTORED, A, B, Factored, can_be, put
+from .factored_layers import FACTORED, A, B, Factored, can_be_factored, put
 from .optimizer_state import carry, forget
 
 MOMENTS = ("carry", "reset")
-LOWEST = 1e-5  # the learning rate that a slowed down one climbs from
+LOWEST = 1e-5  # the learning rate that a ramp starts from
 
 
 class LowRankLayer(NamedTuple):
-    """A layer that is factored at times, as a matrix."""
+    """A layer that can be factored, as a matrix."""
 
     kind: str  # conv, dense, embedding or attention
     rows: int
     columns: int
-    rank: int | None  # of its factors; None while it is whole
+    rank: int | None  # of its factors; None while it is full-rank
 
 
-class Bench:
-    """One layer, and its three parameters."""
+class FactorableLayer:
+    """A layer that can be factored, and its three parameters: weight, a, b."""
 
-    def __init__(self, name: str, layer: nn.Module, optimizer: Optimizer) -> None:
-        assert isinstance(layer, Factored)
-        name = name.replace("_orig_mod.", "")  # as replicas name what torch.compile has wrapped
-        self.name, self.layer, self.optimizer = name, layer, optimizer
-        self.weight, self.a, self.b = (self._parameter(which) for which in (layer.whole, A, B))
-        parts = {"weight": layer.whole, "a": A, "b": B}
+    def __init__(self, name: str, module: nn.Module, optimizer: Optimizer) -> None:
+        assert isinstance(module, Factored)
+        name = name.replace("_orig_mod.", "")  # the name without torch.compile's wrapper
+        self.name, self.module, self.optimizer = name, module, optimizer
+        self.weight, self.a, self.b = (self._parameter(which) for which in (module.whole, A, B))
+        parts = {"weight": module.whole, "a": A, "b": B}
         self.names = {which: f"{name}.{part}" if name else part for which, part in parts.items()}
-        rows, columns = layer.full_shape[0], layer.full_shape[1:].numel()
+        rows, columns = module.full_shape[0], module.full_shape[1:].numel()
         self.shape = (rows, columns)
 
     def _parameter(self, which: str) -> nn.Parameter:
-        found = self.layer._parameters[which]
+        found = self.module._parameters[which]
         assert found is not None
         return found
 
     @property
     def rank(self) -> int | None:
-        """Of the factors; None while the layer is whole."""
+        """The rank of the factors; None while the layer is full-rank."""
         return None if self.weight.numel() else self.a.shape[1]
 
     def matrix(self) -> Tensor:
-        return self.layer.matrix().detach()
+        return self.module.matrix().detach()
 
     def decomposed(self, cutoff: float) -> tuple[Tensor, Tensor]:
-        """Two factors, without the directions whose singular values are at most so much of the largest."""
+        """Two factors from a truncated SVD: singular values up to `cutoff` times the largest are dropped."""
         return decomposed(self.matrix(), cutoff)
 
     def split(self, a: Tensor, b: Tensor, moments: str) -> None:
-        """Go over to factors. What the optimizer knows of the weight waits for it, unless it is to be forgotten."""
-        was = self.weight.shape
+        """Switch to factors. The optimizer's state of the weight is carried over to them, or dropped for "reset"."""
+        shape = self.weight.shape
         put(self.a, a.contiguous())
         put(self.b, b.contiguous())
         if moments == "carry":
-            carry(self.optimizer, self.weight, was, self.a, None, b.T)
-            carry(self.optimizer, self.weight, was, self.b, a.T, None)
+            carry(self.optimizer, self.weight, shape, self.a, None, b.T)
+            carry(self.optimizer, self.weight, shape, self.b, a.T, None)
         else:
             forget(self.optimizer, self.weight)
-        self._put_away(self.weight)
+        self._empty(self.weight)
 
     def merge(self, matrix: Tensor) -> None:
-        """Go back to one weight."""
-        put(self.weight, matrix.reshape(self.layer.full_shape).contiguous())
+        """Switch back to one full-rank weight."""
+        put(self.weight, matrix.reshape(self.module.full_shape).contiguous())
         forget(self.optimizer, self.a, self.b)
-        self._put_away(self.a, self.b)
+        self._empty(self.a, self.b)
 
     def train(self, *which: str) -> None:
-        """Let these of its parameters have gradients: "weight", "a", "b"."""
+        """Train only these of its parameters: "weight", "a", "b"."""
         for name in ("weight", "a", "b"):
             p: nn.Parameter = getattr(self, name)
             p.requires_grad_(name in which)
@@ -83,32 +83,32 @@ class Bench:
                 if name != "weight":
                     forget(self.optimizer, p)
 
-    def _put_away(self, *parameters: nn.Parameter) -> None:
+    def _empty(self, *parameters: nn.Parameter) -> None:
         for p in parameters:
             put(p, p.new_empty(0))
 
 
 def decomposed(matrix: Tensor, cutoff: float = 0.0, rank: int | None = None) -> tuple[Tensor, Tensor]:
-    """U sqrt(S) and sqrt(S) V' of those directions whose singular values are above so much of the largest.
+    """U sqrt(S) and sqrt(S) V' of the singular values above `cutoff` times the largest, or of the first `rank`.
 
-    What is no more than round-off is never kept; and if a rank is given, as many are.
+    Without a rank, singular values at the level of round-off are always dropped.
     """
     u, s, v = torch.linalg.svd(matrix.double(), full_matrices=False)
     least = max(cutoff, torch.finfo(matrix.dtype).eps)
     rank = max(1, int((s > least * s[0]).sum())) if rank is None else rank
-    if not s[0]:  # factors that are both zero would have no gradients, and stay so
+    if not s[0]:  # if both factors were zero, their gradients would be zero too
         return torch.zeros_like(matrix[:, :rank]), v[:rank].to(matrix.dtype)
     root = s[:rank].sqrt()
     return (u[:, :rank] * root).to(matrix.dtype), (root[:, None] * v[:rank]).to(matrix.dtype)
 
 
 class FactoredModel:
-    """The layers of a model that may be factored, in order."""
+    """The layers of a model that can be factored, in order."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, keep: Sequence[str] = (), ends: bool = True) -> None:
         self.model, self.optimizer = model, optimizer
         self._rates: list[Any] | None = None  # the learning rates, while they are lowered
-        names = {layer: name for name, layer in model.named_modules() if can_be(layer)}
+        names = {layer: name for name, layer in model.named_modules() if can_be_factored(layer)}
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
         shared = _shared(model)
         layers = [
@@ -119,57 +119,57 @@ class FactoredModel:
         ]
         for pattern in keep:
             if not any(fnmatchcase(names[layer], pattern) for layer in layers):
-                warnings.warn(f"{pattern!r} of keep matches no layer that could be factored", stacklevel=5)
+                warnings.warn(f"{pattern!r} of keep matches no layer that can be factored", stacklevel=5)
         layers = layers[1:-1] if ends else layers
         kept = [layer for layer in layers if not any(fnmatchcase(names[layer], pattern) for pattern in keep)]
         if not kept:
             raise ValueError(
-                "the model has no layer whose weight could be factored: "
+                "the model has no layer whose weight can be factored: "
                 + ("besides the first and the last, " if ends else "")
-                + "it would have to be a Linear, Conv, Embedding or MultiheadAttention, trained by this optimizer"
+                + "it must be a Linear, Conv, Embedding or MultiheadAttention, trained by this optimizer"
             )
-        self.benches = [self._begin(names[layer], layer) for layer in kept]
+        self.factorable = [self._make_factorable(names[layer], layer) for layer in kept]
 
-    def _begin(self, name: str, layer: nn.Module) -> Bench:
-        """Make a layer one that may be factored; its parameters stay where the optimizer has them."""
+    def _make_factorable(self, name: str, layer: nn.Module) -> FactorableLayer:
+        """Change a layer's class to its factored one; the optimizer keeps its parameters."""
         kind = FACTORED[type(layer)]
         whole = layer._parameters[kind.whole]
         assert whole is not None
-        layer.full_shape = whole.shape  # type: ignore[assignment]  # torch takes attributes for tensors and modules
+        layer.full_shape = whole.shape  # type: ignore[assignment]  # torch types attributes as tensors or modules
         for which in (A, B):
             layer.register_parameter(which, nn.Parameter(whole.new_empty(0), requires_grad=False))
-        layer.__class__ = kind  # type: ignore[assignment]  # a subclass of what it was, by the table
-        bench = Bench(name, layer, self.optimizer)
+        layer.__class__ = kind  # type: ignore[assignment]  # a subclass of the old class
+        entry = FactorableLayer(name, layer, self.optimizer)
         for group in self.optimizer.param_groups:
             if any(p is whole for p in group["params"]):
-                group["params"] += [bench.a, bench.b]
-        return bench
+                group["params"] += [entry.a, entry.b]
+        return entry
 
     def moments(self, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Copies of what the optimizer remembers of these, of their shapes; zeros if it does not know one yet."""
-        known = self.optimizer.state
-        states = [(p, kind, x) for p, state in known.items() for kind, x in state.items()]
+        """Copies of the optimizer's moments of these parameters; zeros if it has none yet."""
+        state_of = self.optimizer.state
+        states = [(p, kind, x) for p, state in state_of.items() for kind, x in state.items()]
         kinds = sorted({kind for p, kind, x in states if isinstance(x, Tensor) and x.dim() and x.shape == p.shape})
         found = {}
         for name, p in parameters.items():
             for kind in kinds:
-                there = known.get(p, {}).get(kind)
-                found[f"{kind} of {name}"] = torch.zeros_like(p) if there is None else there.clone()
+                moment = state_of.get(p, {}).get(kind)
+                found[f"{kind} of {name}"] = torch.zeros_like(p) if moment is None else moment.clone()
         return found
 
-    def remember(self, parameters: Mapping[str, Tensor], moments: Mapping[str, Tensor]) -> None:
-        """Have the optimizer go on from these, where it knows a parameter."""
+    def set_moments(self, parameters: Mapping[str, Tensor], moments: Mapping[str, Tensor]) -> None:
+        """Write these moments into the optimizer's state, for parameters that it has a state of."""
         for name, p in parameters.items():
             for kind, x in self.optimizer.state.get(p, {}).items():
                 if f"{kind} of {name}" in moments:
                     x.copy_(moments[f"{kind} of {name}"])
 
     def factored(self) -> dict[str, LowRankLayer]:
-        """What its layers are at the moment."""
-        return {bench.name: LowRankLayer(bench.layer.kind, *bench.shape, bench.rank) for bench in self.benches}
+        """The current form of its layers, by name."""
+        return {entry.name: LowRankLayer(entry.module.kind, *entry.shape, entry.rank) for entry in self.factorable}
 
-    def slow_down(self, part: float) -> None:
-        """Let the next update have a part of the learning rate; what a schedule sees is given back after it."""
+    def scale_lr(self, part: float) -> None:
+        """Scale the learning rate of the next update by `part`; 1.0 restores it for the scheduler."""
         if self._rates is not None:
             for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
                 group["lr"] = rate
@@ -180,18 +180,18 @@ class FactoredModel:
                 group["lr"] = group["lr"] * part if group["lr"] < LOWEST else LOWEST + (group["lr"] - LOWEST) * part
 
     def end(self) -> None:
-        """Give the model back as it was, its layers whole."""
-        for bench in self.benches:
-            if bench.rank is not None:
-                bench.merge(bench.matrix())
-            bench.train("weight")
-            plain(bench.layer)
+        """Restore the model: full-rank layers of torch's classes."""
+        for entry in self.factorable:
+            if entry.rank is not None:
+                entry.merge(entry.matrix())
+            entry.train("weight")
+            plain(entry.module)
             for group in self.optimizer.param_groups:
-                group["params"] = [p for p in group["params"] if p is not bench.a and p is not bench.b]
+                group["params"] = [p for p in group["params"] if p is not entry.a and p is not entry.b]
 
 
 def plain(layer: Factored) -> None:
-    """Make a whole layer of torch's own class again."""
+    """Restore torch's class of a full-rank layer."""
     assert layer.factors is None
     for which in (A, B):
         del layer._parameters[which]
@@ -200,7 +200,7 @@ def plain(layer: Factored) -> None:
 
 
 def _shared(model: nn.Module) -> set[int]:
-    """Parameters that several layers have: a factored one would not be the other's any more."""
+    """Parameters tied between layers: factoring one layer would untie them."""
     seen: set[int] = set()
     twice: set[int] = set()
     for layer in model.modules():

@@ -1,7 +1,7 @@
-"""What an optimizer remembers of a weight, as what it would remember of its factors.
+"""Carries the optimizer's state of a weight over to its factors.
 
-With W = A B and G the gradient of W, the gradient of A is G B' and that of B is A' G. So means of gradients go over to
-factors exactly, and means of squares as if entries had nothing to do with each other.
+With W = A B and G the gradient of W, the gradient of A is G B' and that of B is A' G. So first moments carry over
+exactly, and second moments as if the entries of G were uncorrelated.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from ...kernels.low_rank_product import aligned
 
-# In the names of what is never negative: sums and means of squares, largest sizes, sizes of steps.
+# Substrings in the names of nonnegative state: sums and means of squares, maxima, step sizes.
 SQUARES = ("sq", "square", "sum", "acc_delta", "exp_inf", "step_size")
 
 
@@ -24,10 +24,10 @@ def carry(
     left: Tensor | None,
     right: Tensor | None,
 ) -> None:
-    """Give `to` what is known of `source`, of so many entries: left @ x @ right, each of which may be left out."""
+    """Set the state of `to` to left @ x @ right for each tensor x of this shape in the state of `source`."""
     known: dict[str, Any] = optimizer.state.get(source, {})
-    strange = any(isinstance(x, Tensor) and x.numel() > 1 and x.shape != shape for x in known.values())
-    if not known or strange:  # of what is not understood, nothing is known of factors
+    unknown = any(isinstance(x, Tensor) and x.numel() > 1 and x.shape != shape for x in known.values())
+    if not known or unknown:  # state of another shape cannot be carried over: the factors begin without state
         return
     found: dict[str, Any] = {}
     for name, value in known.items():

@@ -1,4 +1,4 @@
-"""Copies of a factored model that are made of torch's own layers."""
+"""Copies of a factored model, made of torch's own layers."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -11,12 +11,12 @@ from torch.nn.modules.conv import _ConvNd
 from .factored_layers import Factored
 from .factored_model import decomposed, plain
 
-THIN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
+SUPPORTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
 
 
 @torch.no_grad()
 def merged(model: nn.Module, weights: Mapping[str, Tensor] | None = None) -> nn.Module:
-    """A copy with one weight a layer: what it computes by itself, or these, by their names."""
+    """A copy with one weight per layer: the product of its factors, or the one given by name."""
     copy = deepcopy(model)
     for name, layer in copy.named_modules():
         if isinstance(layer, Factored):
@@ -31,21 +31,21 @@ def merged(model: nn.Module, weights: Mapping[str, Tensor] | None = None) -> nn.
 
 
 def thin(model: nn.Module, ranks: Mapping[str, int]) -> nn.Module:
-    """A copy in which each of these layers is two in a row that go through so few numbers, as close as can be."""
+    """A copy in which each of these layers is two low-rank ones in sequence, the best approximation of this rank."""
     copy = deepcopy(model)
     for name, rank in ranks.items():
         parent, _, last = name.rpartition(".")
-        setattr(copy.get_submodule(parent), last, _two(copy.get_submodule(name), rank))
+        setattr(copy.get_submodule(parent), last, _low_rank_pair(copy.get_submodule(name), rank))
     return copy
 
 
-def can_be_thin(layer: nn.Module) -> bool:
-    """Attention looks at the weights of its layers instead of calling them, and groups of channels do not mix."""
-    return type(layer) in THIN and getattr(layer, "groups", 1) == 1
+def can_be_low_rank(layer: nn.Module) -> bool:
+    """Not attention, which reads the weights of its layers instead of calling them; nor grouped convolutions."""
+    return type(layer) in SUPPORTED and getattr(layer, "groups", 1) == 1
 
 
 @torch.no_grad()
-def _two(layer: nn.Module, rank: int) -> nn.Sequential:
+def _low_rank_pair(layer: nn.Module, rank: int) -> nn.Sequential:
     weight = layer.get_parameter("weight")
     a, b = decomposed(weight.detach().flatten(1), rank=rank)
     there: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}

@@ -16,47 +16,52 @@ from ..independent import Independent
 from ..units import Unit
 from . import synchronization as syncs
 from .factored_model import MOMENTS, FactoredModel, decomposed
-from .synchronization import SYNC, SYNCS, workshop_of
+from .synchronization import SYNC, SYNCS, factored_model_of
 
-WEIGHTS, FACTORS = "gradients of weights", "gradients of factors"  # what the meter counts bytes under
+WEIGHTS, FACTORS = "gradients of weights", "gradients of factors"  # the meter's keys for these bytes
 
 
 class ABState(NamedTuple):
     step: int
-    exchange: dict[str, State]  # of gradients, about what is trained at the moment
+    exchange: dict[str, State]  # the reducers' states, for the parameters that are trained now
 
 
 @dataclass(frozen=True, repr=False)
 class ABTraining(Independent):
-    """Matrices become products of two thin factors, of which some groups of ranks train one, others the other.
+    """AB-training: matrices become products of two low-rank factors; half of the groups of ranks train A, the others B.
 
-    Training begins, and goes on every so often, with averaged gradients of whole weights among all. In between, groups
-    average gradients of their factor, and of what has none, among themselves only.
+    Training starts with a full-rank phase, in which all ranks average gradients of full-rank weights; such phases come
+    back at the end of each period. In between, ranks average gradients only within their group: of the group's factor,
+    and of parameters without factors.
     """
+
+    measured_per_step: ClassVar[bool] = False  # layers have the ranks that training gives them
 
     same_arithmetic: ClassVar[bool] = True
 
-    reducer: Codec | Reducer = Identity()  # for gradients, among all and within groups
-    after: int = 100  # steps before weights are factored for the first time
-    every: int = 100  # steps from one time to the next; more: groups go on by themselves for longer
-    full: int = 10  # of these, the last ones, with whole weights among all
-    cutoff: float = 0.1  # directions whose singular value is at most this part of the largest are dropped
-    sync: str = "only-learned"  # what groups agree on after their time: see the docs
+    reducer: Codec | Reducer = Identity()  # for gradients, of all ranks and within groups
+    after: int = 100  # full-rank steps before weights are first factored
+    every: int = 100  # steps of a period; more: groups train independently for longer
+    full: int = 10  # steps at the end of a period with full-rank weights on all ranks
+    cutoff: float = 0.1  # singular values up to this fraction of the largest are dropped
+    sync: str = "only-learned"  # how groups combine their factors after a period: see the docs
     groups: Grouping | None = None  # the first half of them trains A, the others B; None: two groups
-    keep: tuple[str, ...] = ()  # names of layers, as patterns, that stay whole
-    ends: bool = True  # the first and the last layer stay whole
-    rebound: int = 10  # steps after each change in which the learning rate climbs to what it is
-    moments: str = "carry"  # what the optimizer remembers is turned with the weights; "reset": is forgotten
+    keep: tuple[str, ...] = ()  # patterns of names of layers that stay full-rank
+    ends: bool = True  # the first and the last layer stay full-rank
+    rebound: int = 10  # steps of learning-rate warm-up after each change
+    moments: str = "carry"  # the optimizer's moments are carried over to the factors; "reset": they are dropped
 
     def __post_init__(self) -> None:
         if any(isinstance(part, Learned) for part in parts_of(as_reducer(self.reducer))):
-            raise ValueError(f"{self.reducer!r} learns from step to step, and what ABTraining exchanges changes")
+            raise ValueError(
+                f"{self.reducer!r} learns a code of fixed tensors, but ABTraining changes the tensors it exchanges"
+            )
         for name, least in (("after", 0), ("every", 1), ("full", 0), ("rebound", 0)):
             value = getattr(self, name)
             if not (isinstance(value, int) and value >= least):
                 raise ValueError(f"ABTraining takes {name} of {least} steps or more, not {value!r}")
         if self.full >= self.every:
-            raise ValueError(f"of every={self.every} steps, full={self.full} with whole weights leave none for factors")
+            raise ValueError(f"full={self.full} full-rank steps of every={self.every} leave none for factors")
         if not (isinstance(self.cutoff, int | float) and 0 <= self.cutoff < 1):
             raise ValueError(f"ABTraining takes a cutoff from 0 to below 1, not {self.cutoff!r}")
         if self.sync not in SYNCS:
@@ -90,15 +95,15 @@ class ABTraining(Independent):
             raise ValueError(f"{self!r} needs the optimizer, whose parameters it changes")
         factored_model = FactoredModel(model, optimizer, self.keep, self.ends)
         parameters, kinds = dict(replica.parameters), dict(replica.kinds)
-        for bench in factored_model.benches:
-            parameters |= {bench.names["a"]: bench.a, bench.names["b"]: bench.b}
-            kinds |= dict.fromkeys(bench.names.values(), kinds[bench.names["weight"]])
+        for entry in factored_model.factorable:
+            parameters |= {entry.names["a"]: entry.a, entry.names["b"]: entry.b}
+            kinds |= dict.fromkeys(entry.names.values(), kinds[entry.names["weight"]])
         return replica._replace(parameters=parameters, kinds=kinds, factored_model=factored_model)
 
     def dry_run(self) -> tuple[Strategy, int]:
         return DataParallel(self.reducer), 1
 
-    # --- who trains what
+    # --- groups and phases
 
     def groups_of(self, size: int, hosts: tuple[str, ...] = ()) -> Groups:
         if self.groups is not None:
@@ -113,20 +118,20 @@ class ABTraining(Independent):
         return "a" if first and len(groups) > 1 and self.sync != "only-b" else "b"
 
     def is_split(self, step: int) -> bool:
-        """Whether weights are factored after so many updates."""
+        """Whether weights are factored after this number of updates."""
         return step >= self._first and (step - self._first) % self.every < self.every - self.full
 
     def changes(self, step: int) -> bool:
-        """Whether weights are factored, or made whole, or both, after so many updates."""
+        """Whether the phase changes after this number of updates: weights are factored, merged, or both."""
         into = (step - self._first) % self.every
         return step >= self._first and (into == 0 or into == self.every - self.full)
 
     def active(self, replica: Replica) -> Replica:
-        """What is trained at the moment, as a replica of its own."""
+        """The replica with only the parameters that are trained now."""
         mine, parameters = self.trains(replica), dict(replica.parameters)
-        for bench in workshop_of(replica).benches:
-            trained = "weight" if bench.rank is None else mine
-            for which, name in bench.names.items():
+        for entry in factored_model_of(replica).factorable:
+            trained = "weight" if entry.rank is None else mine
+            for which, name in entry.names.items():
                 if which != trained:
                     del parameters[name]
         return replica._replace(parameters=parameters)
@@ -137,55 +142,55 @@ class ABTraining(Independent):
     def layers(
         self, replica: Replica, state: ABState, dense_bytes: int, payload: Mapping[str, int]
     ) -> dict[str, Layer]:
-        return {}  # what they are changes from phase to phase: the meter counts by these
+        return {}  # units change from phase to phase; the meter counts by phase
 
     def effective(self, replica: Replica) -> Mapping[str, Tensor]:
-        """The parameters of the model as it would be without factors."""
+        """The parameters of the model with full-rank weights."""
         found = dict(replica.parameters)
-        for bench in workshop_of(replica).benches:
-            found[bench.names["weight"]] = bench.matrix().view(bench.layer.full_shape)
-            del found[bench.names["a"]], found[bench.names["b"]]
+        for entry in factored_model_of(replica).factorable:
+            found[entry.names["weight"]] = entry.matrix().view(entry.module.full_shape)
+            del found[entry.names["a"]], found[entry.names["b"]]
         return found
 
     # --- steps
 
     def init(self, replica: Replica) -> ABState:
-        for bench in workshop_of(replica).benches:
-            bench.train("weight" if bench.rank is None else self.trains(replica))
+        for entry in factored_model_of(replica).factorable:
+            entry.train("weight" if entry.rank is None else self.trains(replica))
         return ABState(0, self._exchange.init(self.active(replica)))
 
     def before_update(self, replica: Replica, state: ABState) -> Rounds:
-        workshop_of(replica).slow_down(self.slowed(state.step))
+        factored_model_of(replica).scale_lr(self.lr_factor(state.step))
         active, split = self.active(replica), self.is_split(state.step)
-        among = group_of(self.groups_of(replica.size, replica.hosts), replica.rank)
-        among = among if split else tuple(range(replica.size))
-        talk = self._exchange.before_update(part_of(active, among), state.exchange)
-        outcome = yield from within(among, talk, FACTORS if split else WEIGHTS)
-        return StepResult(state._replace(exchange=outcome.state), outcome.lost)
+        group = group_of(self.groups_of(replica.size, replica.hosts), replica.rank)
+        group = group if split else tuple(range(replica.size))
+        rounds = self._exchange.before_update(part_of(active, group), state.exchange)
+        result = yield from within(group, rounds, FACTORS if split else WEIGHTS)
+        return StepResult(state._replace(exchange=result.state), result.lost)
 
     def after_update(self, replica: Replica, state: ABState) -> Rounds:
         yield from ()
-        workshop_of(replica).slow_down(1.0)
+        factored_model_of(replica).scale_lr(1.0)
         step = state.step + 1
         if not self.changes(step):
             return StepResult(state._replace(step=step))
         if self.is_split(state.step):
-            rest, factored_model = self._rest(replica), workshop_of(replica)
-            moments = factored_model.moments(rest)
+            others, factored_model = self._unfactored(replica), factored_model_of(replica)
+            moments = factored_model.moments(others)
             agreed = yield from self.agreed(replica, moments)
-            factored_model.remember(rest, moments)
+            factored_model.set_moments(others, moments)
             lost = syncs.not_finite(agreed)
             if lost:
                 return StepResult(state, lost)
-            self._make_whole(replica, agreed)
+            self._merge(replica, agreed)
         if self.is_split(step):
             lost = yield from within(tuple(range(replica.size)), syncs.split(replica, self.cutoff, self.moments), SYNC)
             if lost:
                 return StepResult(state, lost)
         return StepResult(self.init(replica)._replace(step=step))
 
-    def slowed(self, step: int) -> float:
-        """The part of the learning rate that the update has which follows so many: it climbs after each change."""
+    def lr_factor(self, step: int) -> float:
+        """The factor on the learning rate after this number of updates: a warm-up after each change."""
         if step < self._first:
             return 1.0
         into = (step - self._first) % self.every
@@ -193,37 +198,37 @@ class ABTraining(Independent):
         return min(1.0, since / self.rebound) if self.rebound else 1.0
 
     def agreed(self, replica: Replica, more: dict[str, Tensor] | None = None) -> Rounds:
-        """What groups agree on: all parameters, of whole layers, by name. Changes nothing but `more`, to its mean."""
+        """The parameters that all groups agree on, full-rank, by name. Only `more` is changed, to its mean."""
         groups = self.groups_of(replica.size, replica.hosts)
         whole = {name: x.detach().clone() for name, x in self.effective(replica).items()}
         return (yield from syncs.agreed(replica, self.sync, groups, self.trains(replica), whole, more))
 
     def ranks_of_layers(self, replica: Replica, model: Any) -> dict[str, int]:
         ranks = {}
-        for bench in workshop_of(replica).benches:
-            weight = model.get_parameter(bench.names["weight"]).detach().flatten(1)
-            if bench.rank is None:
-                ranks[bench.name] = decomposed(weight, self.cutoff)[0].shape[1]
+        for entry in factored_model_of(replica).factorable:
+            weight = model.get_parameter(entry.names["weight"]).detach().flatten(1)
+            if entry.rank is None:
+                ranks[entry.name] = decomposed(weight, self.cutoff)[0].shape[1]
             else:  # a mean of products has a higher rank than each
-                ranks[bench.name] = decomposed(weight)[0].shape[1] if self.sync == "full" else bench.rank
+                ranks[entry.name] = decomposed(weight)[0].shape[1] if self.sync == "full" else entry.rank
         return ranks
 
-    def _make_whole(self, replica: Replica, agreed: Mapping[str, Tensor]) -> None:
-        benches = {bench.names["weight"]: bench for bench in workshop_of(replica).benches}
+    def _merge(self, replica: Replica, agreed: Mapping[str, Tensor]) -> None:
+        factorable = {entry.names["weight"]: entry for entry in factored_model_of(replica).factorable}
         for name, x in agreed.items():
-            if name in benches:
-                benches[name].merge(x)
+            if name in factorable:
+                factorable[name].merge(x)
             else:
                 replica.parameters[name].detach().copy_(x)
 
-    def _rest(self, replica: Replica) -> dict[str, Tensor]:
-        """What has no factors."""
-        factored = {name for bench in workshop_of(replica).benches for name in bench.names.values()}
+    def _unfactored(self, replica: Replica) -> dict[str, Tensor]:
+        """The parameters without factors."""
+        factored = {name for entry in factored_model_of(replica).factorable for name in entry.names.values()}
         return {name: p for name, p in replica.parameters.items() if name not in factored}
 
     @property
     def _first(self) -> int:
-        """There has been an update when weights are factored: before it, nobody is asked."""
+        """Updates before weights are first factored: at least one, as phases change after an update."""
         return max(1, self.after)
 
     @property

@@ -1,6 +1,8 @@
 """What is remembered stays bounded: by what feedback refuses, and by what it divides codecs by."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -11,7 +13,6 @@ from thinwire import (
     EF21,
     Average,
     Chain,
-    Codec,
     DataParallel,
     Difference,
     Dither,
@@ -25,9 +26,6 @@ from thinwire import (
     PowerSGD,
     Quantize,
     RandomK,
-    Reducer,
-    Rehearsal,
-    Replica,
     Server,
     Sharded,
     Shrink,
@@ -36,9 +34,12 @@ from thinwire import (
     TopK,
     WarmUp,
 )
+from thinwire.core import Conversation
 from thinwire.core.lazy import materialize
+from thinwire.extend import Codec, Reducer, Replica
 
 from ..helpers import by_rank, random, started, step
+from ..rehearsal import Rehearsal
 
 MEMORIES = (ErrorFeedback, Difference, EF21)
 
@@ -56,12 +57,12 @@ def test_what_is_unbiased_is_divided_by_what_it_grows_by(kind: type) -> None:
 
 def test_all_that_is_made_of_a_codec_is() -> None:
     dithered = Chain(TopK(0.1), ExponentialDither())
-    assert ErrorFeedback(dithered).said == Average(Shrink(dithered))
-    assert ErrorFeedback(Average(dithered)).said == Average(Shrink(dithered))
-    assert ErrorFeedback(Sharded(Dither(1), Sign())).said == Sharded(Shrink(Dither(1)), Sign())
-    assert ErrorFeedback(Server(Dither(1), Sign())).said == Server(Shrink(Dither(1)), Sign())
+    assert ErrorFeedback(dithered).compressor == Average(Shrink(dithered))
+    assert ErrorFeedback(Average(dithered)).compressor == Average(Shrink(dithered))
+    assert ErrorFeedback(Sharded(Dither(1), Sign())).compressor == Sharded(Shrink(Dither(1)), Sign())
+    assert ErrorFeedback(Server(Dither(1), Sign())).compressor == Server(Shrink(Dither(1)), Sign())
     for codec in (TopK(0.1), Quantize(4), Sign(), RandomK(0.1), Chain(TopK(0.1), Entropy())):
-        assert ErrorFeedback(codec).said == Average(codec)
+        assert ErrorFeedback(codec).compressor == Average(codec)
 
 
 @pytest.mark.parametrize("kind", MEMORIES)
@@ -246,3 +247,42 @@ def test_ranks_with_feedback_descend_at_least_as_fast_as_theory_says(codec: Code
         held = step(suited, [weight * CURVATURES * x for weight in weights], states)
         states, x = held.states, x - rate * held.reduced
     assert float(x.square().sum()) <= 2 * (1 - least * rate / 2) ** steps * first
+
+
+@dataclass(frozen=True, repr=False)
+class Custom(Average):
+    """A reducer of a user, with its codec in a field."""
+
+
+@dataclass(frozen=True, repr=False)
+class Opaque(Reducer):
+    """A reducer of a user that compresses by itself."""
+
+    def init(self, like: Tensor, seed: int) -> int:
+        return seed
+
+    def reduce(self, x: Tensor, state: int) -> Conversation:
+        return (yield from Average().reduce(x, state))
+
+
+@dataclass(frozen=True, repr=False)
+class Bounded(Opaque):
+    bounded: ClassVar[bool] = True
+
+
+def test_codecs_inside_a_custom_reducer_are_scaled_or_refused() -> None:
+    assert ErrorFeedback(Custom(ExponentialDither())).compressor == Custom(Shrink(ExponentialDither()))
+    assert ErrorFeedback(WarmUp(3, Custom(ExponentialDither()))).compressor == WarmUp(
+        3, Custom(Shrink(ExponentialDither()))
+    )
+    with pytest.raises(ValueError, match=r"No bound is known for the error of Ternary"):
+        ErrorFeedback(Custom(Ternary(1.5)))
+
+
+@pytest.mark.parametrize("wrapper", [ErrorFeedback, EF21, Difference])
+def test_a_custom_reducer_without_a_known_bound_is_refused(wrapper: type[ErrorFeedback]) -> None:
+    with pytest.raises(ValueError, match=r"error of Opaque\(\).*states bounded = True.*force=True"):
+        wrapper(Opaque())
+    with pytest.warns(UserWarning, match=r"error of Opaque\(\).*watch the loss"):
+        wrapper(Opaque(), force=True)
+    assert wrapper(Bounded()).inner == Bounded()

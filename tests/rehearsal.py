@@ -1,4 +1,4 @@
-"""A strategy at work on all ranks at once, in one process."""
+"""A reference for attached trainings: a strategy around the updates of all ranks, step by step in one process."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core import GradientAveraging, Overlapping, Replica, Rounds, Strategy
-from ..core.layer_report import Layer
-from ..core.outcome import Learning, NonFinite
-from ..reducers import goes_by_rate
-from ..strategies import Consensus, all_who_train, check_placed, consensus
-from ..strategies.ab_training import LowRankLayer
-from ..transports import Meter, Simulated
-from .learned_code_guard import Guard
-from .nonfinite import NonFiniteError, problem_of
+from thinwire.core import GradientAveraging, Overlapping, Replica, Rounds, Strategy
+from thinwire.core.layer_report import Layer
+from thinwire.core.outcome import Learning, NonFinite
+from thinwire.reducers import goes_by_rate
+from thinwire.runtime.learned_code_guard import Guard
+from thinwire.runtime.nonfinite import NonFiniteError, problem_of
+from thinwire.strategies import Consensus, all_who_train, check_placed, consensus
+from thinwire.strategies.ab_training import LowRankLayer
+from thinwire.transports import Meter, Simulated
 
 
 class Rehearsal:

@@ -1,0 +1,30 @@
+"""What a codec promises: a tensor to the parts that are sent, and back."""
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor
+
+from .bounds import Bounded
+from .described import Described
+from .lazy import LazyCoding
+
+Parts = tuple[Tensor, ...]  # the signal last, side information before it; a meta tensor is a shape without bytes
+
+
+class PayloadError(ValueError):
+    """A received payload cannot be a message of the kind that was agreed on."""
+
+
+class Codec(Described, Bounded, LazyCoding, ABC):
+    """Rewrites the parts that stand for a tensor. Decode undoes encode, up to the codec's error. It has no state."""
+
+    linear: bool = False  # the sum of the peers' signals stands for the sum of their tensors
+    variable: bool = False  # the layout of the parts depends on the values, not only on the shape
+    numeric: bool = True  # the last part still holds numbers, which any codec may encode further
+    takes_codes: bool = False  # it may follow a codec that leaves something other than numbers
+
+    @abstractmethod
+    def encode(self, parts: Parts, seed: int) -> Parts: ...
+
+    @abstractmethod
+    def decode(self, parts: Parts, seed: int) -> Parts: ...

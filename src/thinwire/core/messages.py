@@ -1,0 +1,72 @@
+"""Messages between ranks: what is sent, to whom, and what comes back."""
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from torch import Tensor
+
+from .codec import Codec
+from .described import Described
+from .lazy import Lazy
+from .routes import ALL_REDUCE, Route
+
+
+class Message(NamedTuple):
+    tensor: Tensor | Lazy
+    codec: Codec
+    seed: int = 0  # shared by all peers
+    route: Route = ALL_REDUCE
+    lazy: bool = False  # the sender accepts a lazy reply
+    unit: str = ""  # the meter counts it under this name
+
+
+What = TypeVar("What", covariant=True)
+
+
+class Reply(NamedTuple, Generic[What]):
+    """What came back. Read-only: ranks may share the tensors."""
+
+    reduced: What  # what the route gives its receivers; zeros for a rank that is none of them
+    sent: What  # this rank's own message, as its receivers decode it; zeros for a rank that sends nothing
+
+
+# Yields messages, receives the replies (lazy only if the message says so), returns the result and the next state.
+Conversation = Generator[Message, Reply[Tensor], tuple[Reply[Tensor | Lazy], Any]]
+
+
+@dataclass(frozen=True, repr=False)
+class Peers(Described):
+    """The ranks that one rank sums over, in order, with their weights."""
+
+    topic: str
+    weights: tuple[tuple[int, float], ...]
+    receivers: tuple[int, ...] | None = None  # that it sends to; None: those of the sum, which have equal Peers
+    within: tuple[int, ...] | None = None  # a group: these ranks only, numbered from 0; None: all ranks
+
+
+class Envelope(NamedTuple):
+    peers: Peers
+    message: Message
+
+
+# Yields the messages of a round together, receives all replies.
+Rounds = Generator[list[Envelope], list[Reply[Tensor]], Any]
+
+
+def lockstep(exchanges: Iterable[tuple[Peers, Generator[Message, Reply[Tensor], Any]]]) -> Rounds:
+    """Run many exchanges in step, so that each round costs one transfer; returns their results."""
+    live = dict(enumerate(exchanges))
+    results: list[Any] = [None] * len(live)
+    replies: dict[int, Reply[Tensor] | None] = dict.fromkeys(live)
+    while live:
+        messages: dict[int, Envelope] = {}
+        for i, (peers, exchange) in list(live.items()):
+            try:
+                messages[i] = Envelope(peers, exchange.send(replies.pop(i)))  # type: ignore[arg-type]  # None starts it
+            except StopIteration as end:
+                results[i] = end.value
+                del live[i]
+        if messages:
+            replies = dict(zip(messages, (yield list(messages.values())), strict=True))
+    return results

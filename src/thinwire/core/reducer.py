@@ -1,0 +1,122 @@
+"""What a reducer promises: how all peers' tensors become one, and what it keeps from step to step."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from typing import Any, ClassVar, NamedTuple, Self
+
+from torch import Tensor
+
+from .codec import Codec
+from .described import Described, map_fields
+from .lazy import DeferredDifference
+from .messages import Conversation
+from .outcome import Learning
+
+State = Any  # tensors, numbers and tuples of them: what a checkpoint holds
+
+
+class Parameter(NamedTuple):
+    """What a reducer may know of a parameter before it sees a gradient."""
+
+    name: str
+    kind: str  # of the layer that owns it: conv, dense, recurrent, embedding, attention, norm, other
+    like: Tensor  # an outline
+    ranks: tuple[int, ...] = (0,)  # that train it
+    end: str = ""  # "first" or "last", of the model's matrices
+    server: int | None = None  # the rank that all speak by way of
+
+
+class Composed(Described):
+    """A description with codecs and reducers inside it."""
+
+    def map_inner(self, change: Callable[[Any], Any]) -> Self:
+        """The same with `change` applied to every codec and reducer that its tensors are sent through.
+
+        By default these are the codecs and reducers in the fields of a dataclass.
+        """
+        return map_fields(self, Codec | Reducer, change)
+
+    @property
+    def inner_methods(self) -> "tuple[Codec | Reducer, ...]":
+        """The codecs and reducers that its tensors are sent through."""
+        found: list[Codec | Reducer] = []
+
+        def note(part: Codec | Reducer) -> Codec | Reducer:
+            found.append(part)
+            return part
+
+        self.map_inner(note)
+        return tuple(found)
+
+
+class Reducer(Composed, ABC):
+    """Turns every peer's tensor into one agreed tensor."""
+
+    same_arithmetic: ClassVar[bool] = False  # ranks compute the same result each, so their arithmetic must agree
+    learns: ClassVar[bool] = False  # it has a learned code, of which `learning` gives the error
+    bounded: ClassVar[bool] = False  # its compression error is bounded by itself; if not, by the codecs inside it
+    randomized: ClassVar[bool] = False  # its messages depend on the seed
+
+    @property
+    def lossless(self) -> bool:
+        """Whether nothing of the tensor is lost, so that there is no residual."""
+        return False
+
+    @property
+    def message_codec(self) -> "Codec | None":
+        """The codec of its message, if one message through one codec is all that a rank sends."""
+        return None
+
+    @property
+    def answer_varies(self) -> bool:
+        """Whether the size of what comes back depends on how the tensors of the ranks differ."""
+        return False
+
+    def cycle(self, size: int) -> int:
+        """Steps after which each of `size` ranks has had each role once."""
+        return 1
+
+    @property
+    def needs_shape(self) -> bool:
+        """Whether the tensor's shape matters; if not, small tensors may be flattened into one conversation."""
+        return False
+
+    def specialize(self, parameter: Parameter) -> "Reducer":
+        """The reducer that this one becomes for a given parameter."""
+        return self
+
+    def fuse(self, sizes: tuple[int, ...]) -> "Reducer | None":
+        """The reducer for tensors of these sizes, flattened into one conversation; None: large ones have their own."""
+        return None
+
+    @abstractmethod
+    def init(self, like: Tensor, seed: int) -> State: ...
+
+    @abstractmethod
+    def reduce(self, x: Tensor, state: State) -> Conversation:
+        """How often it yields may depend on shared state only, and the state it was given stays valid."""
+
+    def at_rate(self, state: State, rate: float) -> State:
+        """The state for gradients that a learning rate is multiplied with, if what it holds depends on that."""
+        return state
+
+    def residual(self, state: State) -> Tensor | DeferredDifference | None:
+        """What it was given and has not said yet; None if it keeps nothing of the kind."""
+        return None
+
+    @property
+    def settles_after(self) -> int:
+        """Steps after which it sends what it will stay with."""
+        return 0
+
+    def diagnose(self, parameters: Collection[Parameter]) -> list[str]:
+        """Warnings for the user: settings without effect on a model with these parameters."""
+        return []
+
+    def check_optimizer(self, optimizer: Any) -> list[str]:
+        """Warnings for the user: what the optimizer and this reducer both do."""
+        return []
+
+    def learning(self, state: State) -> Learning | None:
+        """How well it has learned to say less; None if it does not learn."""
+        return None

@@ -1,0 +1,65 @@
+"""Who sends a message, who receives it, and what the receivers get: the collectives of `torch.distributed`."""
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class Collective(Enum):
+    """Each with its senders, its receivers, and what they get of the messages."""
+
+    ALL_REDUCE = ("all", "all", "sum")
+    REDUCE = ("all", "one", "sum")
+    REDUCE_SCATTER = ("all", "all", "shard")  # of the sum: rank r gets shard r
+    ALL_GATHER = ("all", "all", "stack")
+    GATHER = ("all", "one", "stack")
+    BROADCAST = ("one", "all", "message")
+    SEND = ("one", "one", "message")
+
+
+class Route(NamedTuple):
+    """A collective and the ranks that it names."""
+
+    collective: Collective
+    source: int | None = None  # the one rank that sends
+    target: int | None = None  # the one rank that receives
+
+    @property
+    def result(self) -> str:
+        """What receivers get: the weighted sum, their shard of it, all messages as a stack, or the one message."""
+        return self.collective.value[2]
+
+    @property
+    def named(self) -> frozenset[int]:
+        """The ranks that send or receive alone."""
+        return frozenset(rank for rank in (self.source, self.target) if rank is not None)
+
+    def senders(self, size: int) -> range:
+        return range(size) if self.source is None else range(self.source, self.source + 1)
+
+    def receivers(self, size: int) -> range:
+        return range(size) if self.target is None else range(self.target, self.target + 1)
+
+    def __str__(self) -> str:
+        ends = [f"{word} {rank}" for word, rank in (("from", self.source), ("to", self.target)) if rank is not None]
+        return " ".join([self.collective.name.lower(), *ends])
+
+
+ALL_REDUCE = Route(Collective.ALL_REDUCE)
+ALL_GATHER = Route(Collective.ALL_GATHER)
+REDUCE_SCATTER = Route(Collective.REDUCE_SCATTER)
+
+
+def reduce_to(rank: int) -> Route:
+    return Route(Collective.REDUCE, target=rank)
+
+
+def gather_to(rank: int) -> Route:
+    return Route(Collective.GATHER, target=rank)
+
+
+def broadcast_from(rank: int) -> Route:
+    return Route(Collective.BROADCAST, source=rank)
+
+
+def send(source: int, target: int) -> Route:
+    return Route(Collective.SEND, source, target)
