@@ -69,12 +69,20 @@ LAYERS: dict[str, Layer] = {
             "attach",
         ),
     ),
+    "extend": Layer(
+        "public names: to write a codec, reducer, strategy or topology",
+        ("core", "topologies", "entropy", "transports", "reducers", "strategies"),
+    ),
+    "simulate": Layer("public names: to run many ranks in one process", ("transports", "runtime")),
+    "inspect": Layer(
+        "public names: to look into a method or a training",
+        ("core", "distributions", "transports", "reducers", "strategies", "attach"),
+    ),
     "__init__": Layer(
-        "the public names",
+        "public names: to use methods; the notation reads all of them",
         (
             "version",
             "core",
-            "distributions",
             "topologies",
             "entropy",
             "codecs",
@@ -87,14 +95,21 @@ LAYERS: dict[str, Layer] = {
             "handle",
             "attach",
             "replicator",
+            "extend",
+            "simulate",
+            "inspect",
         ),
     ),
-    "lab": Layer("tasks, links, runs, reports, sizes, the demo; it uses public names only", ("__init__",)),
+    "lab": Layer(
+        "tasks, links, runs, reports, sizes, the demo; it uses public names only",
+        ("__init__", "extend", "simulate", "inspect"),
+    ),
     "cli": Layer("arguments in, tables or JSON out", ("version", "short_names", "lab")),
     "__main__": Layer("`python -m thinwire`", ("cli",)),
 }
 DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
 PROTOCOLS = ("codec", "messages", "reducer", "replica", "strategy")  # in core
+TIERS = ("extend", "simulate", "inspect")  # beside thinwire itself: modules of public names
 STARTS_PROCESSES = ("lab", "cli")  # and so may know torch.distributed beside the transports
 
 
@@ -276,16 +291,19 @@ def test_only_transports_know_torch_distributed() -> None:
 
 
 def test_the_lab_uses_public_names_only() -> None:
-    public = {*thinwire.__all__, "lab"}
+    tiers = {tier: {*importlib.import_module(f"thinwire.{tier}").__all__} for tier in TIERS}
+    public = {"thinwire": {*thinwire.__all__, "lab"}} | tiers
     for module in (m for m in sources() if layer_of(m) == "lab"):
         for statement in imports(module):
             top, *inside = statement.module.split(".")
             if top != "thinwire" or inside[:1] == ["lab"]:
                 continue
-            first = inside[0] if inside else statement.name
-            assert first is None or first in public, f"{module}:{statement.line} uses {first}"
+            tier = inside[0] if inside else "thinwire"
+            assert len(inside) < 2, f"{module}:{statement.line} imports {statement.module}"
+            assert tier in public, f"{module}:{statement.line} imports thinwire.{tier}"
+            assert statement.name is None or statement.name in public[tier], f"{module}:{statement.line}"
         for name, attribute, line in attributes(module):
-            assert name != "thinwire" or attribute in public, f"{module}:{line} uses thinwire.{attribute}"
+            assert name not in public or attribute in public[name], f"{module}:{line} uses {name}.{attribute}"
 
 
 def test_nothing_is_unpickled_or_evaluated() -> None:
@@ -308,7 +326,7 @@ def test_the_lazy_names_are_those_that_type_checkers_see() -> None:
         if isinstance(node, ast.ImportFrom) and node.module
     }
     assert seen == thinwire._NAMES
-    assert {*thinwire.__all__} == {*thinwire._MODULE_OF, "__version__", "distributions", "methods"}
+    assert {*thinwire.__all__} == {*thinwire._MODULE_OF, "__version__", *TIERS}
     assert {*thinwire.__all__} <= {*dir(thinwire)}
 
 
