@@ -118,8 +118,7 @@ class Rehearsal:
 
     def factored(self, rank: int = 0) -> dict[str, LowRankLayer]:
         """What those layers of a rank's model are that are factored at times."""
-        factored_model = self.replicas[rank].factored_model
-        return {} if factored_model is None else factored_model.factored()
+        return dict(self.strategy.factored(self.replicas[rank]))
 
     def learning(self) -> dict[str, Learning]:
         """How far off learned codes were after the last step, and whether they are being learned."""

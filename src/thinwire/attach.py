@@ -91,8 +91,8 @@ def attach(
         copied = [tensor for tensor in here if tensor.numel()]
         session = Session(replica, strategy, transport, on_nonfinite, on_peer_loss, copied)
     except BaseException:
-        if replica is not None and replica.factored_model is not None:
-            replica.factored_model.end()  # the model is as it was
+        if replica is not None:
+            strategy.release(replica)
         raise
     if ddp is not None:
         hook = BucketHook.of(ddp)
@@ -188,7 +188,7 @@ def _misplaced(strategy: Strategy, ranks: int, hosts: tuple[str, ...]) -> ValueE
 
 def _mixed_up(replica: Replica, ranks: tuple[int, ...]) -> ValueError | None:
     """Ranks that have other parts of a parameter would be averaged with this one's."""
-    for name, whole in replica.wholes.items():
+    for name, whole in replica.dtensors.items():
         split = sorted(set(whole.device_mesh.mesh.flatten().tolist()) & set(ranks))
         if len(split) > 1:
             return ValueError(

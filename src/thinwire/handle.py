@@ -53,8 +53,7 @@ class Handle:
 
     def factored(self) -> dict[str, LowRankLayer]:
         """What those layers are at the moment that are factored at times, by name: rows, columns and rank."""
-        factored_model = self._session.replica.factored_model
-        return {} if factored_model is None else factored_model.factored()
+        return dict(self._session.strategy.factored(self._session.replica))
 
     def average(self) -> nn.Module:
         """A copy of the model with the mean of all ranks' parameters and buffers, for evaluating or saving.
@@ -138,7 +137,4 @@ class Handle:
         try:
             self._session.close()
         finally:
-            factored_model = self._session.replica.factored_model
-            self._session.replica = self._session.replica._replace(factored_model=None)
-            if factored_model is not None:
-                factored_model.end()
+            self._session.release()

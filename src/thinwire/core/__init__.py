@@ -9,8 +9,8 @@ Transport  sends, receives and counts the messages  the only layer that does I/O
 
 from .codec import Codec, Parts, PayloadError
 from .messages import Conversation, Envelope, Message, Peers, Reply, Rounds, lockstep
-from .reducer import Parameter, Reducer, State
-from .replica import Replica
+from .reducer import Reducer, State, states_of
+from .replica import Parameter, Replica
 from .routes import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -52,4 +52,5 @@ __all__ = [
     "lockstep",
     "reduce_to",
     "send",
+    "states_of",
 ]

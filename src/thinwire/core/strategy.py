@@ -13,8 +13,8 @@ from .described import parts_of
 from .layer_report import Layer
 from .messages import Rounds
 from .outcome import Learning, NonFinite, StepResult
-from .reducer import Composed, Parameter, Reducer, State
-from .replica import Replica
+from .reducer import Composed, Reducer, State
+from .replica import Parameter, Replica
 
 
 class Strategy(Composed, ABC):
@@ -64,6 +64,10 @@ class Strategy(Composed, ABC):
 
     def prepare(self, replica: Replica, model: Any, optimizer: Any) -> Replica:
         """The replica as the strategy trains it; one that changes layers does so here."""
+        return replica
+
+    def release(self, replica: Replica) -> Replica:
+        """Undo `prepare`: the model is again as the user made it."""
         return replica
 
     # --- what it is
@@ -148,6 +152,10 @@ class Strategy(Composed, ABC):
     def agreed(self, replica: Replica) -> Rounds | None:
         """Rounds that return full-rank weights which all groups agree on; None if it does not factor layers."""
         return None
+
+    def factored(self, replica: Replica) -> Mapping[str, Any]:
+        """The layers that are low-rank at times, by name; empty if it does not factor layers."""
+        return {}
 
     def ranks_of_layers(self, replica: Replica, model: Any) -> dict[str, int]:
         """The rank of each layer of such a model, for a low-rank export."""

@@ -1,7 +1,6 @@
 """Models that are made of all replicas, or of one of them: copies, for evaluating or saving."""
 
 from collections.abc import Iterable, Mapping
-from copy import deepcopy
 from itertools import chain
 from os import PathLike
 from typing import Any
@@ -95,7 +94,7 @@ def whole(session: Session, model: nn.Module) -> nn.Module:
         assert agreed is not None, "its layers are factored"
         return agreed
 
-    if session.replica.factored_model is None:
+    if not session.strategy.factored(session.replica):
         raise ValueError(f"{notation_of(session.strategy)} does not factor layers: ABTraining(...) does")
     return _copied(session, model, session.asked("merge()", rounds))
 
@@ -115,9 +114,9 @@ def _buffers(model: nn.Module) -> dict[str, Tensor]:
 
 def _copied(session: Session, model: nn.Module, found: Mapping[str, Tensor]) -> nn.Module:
     replica = session.replica
-    names = {id(replica.wholes.get(name, p)): name for name, p in replica.parameters.items()}
+    names = {id(replica.dtensors.get(name, p)): name for name, p in replica.parameters.items()}
     named = {there: names.get(id(here), "") for there, here in model.named_parameters()}
-    copy = deepcopy(model) if session.replica.factored_model is None else merged(model)
+    copy = merged(model)
     with torch.no_grad():
         for name, p in copy.named_parameters():
             _put(local(p), found.get(named[name]))

@@ -198,14 +198,14 @@ class Updates:
     def _take_parts(self) -> None:
         """Of parameters that several processes have parts of, the gradients of this one's, in the same memory."""
         replica = self.session.replica
-        for name, whole in replica.wholes.items():
+        for name, whole in replica.dtensors.items():
             if whole.grad is not None and whole.grad.placements != whole.placements:
                 whole.grad = whole.grad.redistribute(placements=whole.placements)
             replica.parameters[name].grad = None if whole.grad is None else local(whole.grad)
 
     def _give_parts_back(self) -> None:
         replica = self.session.replica
-        for name, whole in replica.wholes.items():
+        for name, whole in replica.dtensors.items():
             gradient = replica.parameters[name].grad
             if gradient is None:  # nobody has used it
                 whole.grad = None
@@ -214,7 +214,7 @@ class Updates:
 
     def _check_unchanged(self, optimizer: Optimizer) -> None:
         replica = self.session.replica
-        known = {id(replica.wholes.get(name, p)) for name, p in replica.parameters.items()}
+        known = {id(replica.dtensors.get(name, p)) for name, p in replica.parameters.items()}
         trained = (p for settings in optimizer.param_groups for p in settings["params"] if p.requires_grad)
         added = [self.names.get(id(p), "one that the model did not have") for p in trained if id(p) not in known]
         if added:

@@ -3,9 +3,10 @@
 import warnings
 from typing import Any
 
-from ..core import Reducer, Replica, Strategy
+from ..core import Replica, Strategy
 from ..core.described import parts_of
 from ..core.outcome import Learning
+from ..reducers import Learned
 from ..transports import Meter
 
 
@@ -13,7 +14,7 @@ class Guard:
     """Notes in the meter how far learned codes are off, and warns when they are to be learned anew."""
 
     def __init__(self, strategy: Strategy) -> None:
-        self._learns = any(isinstance(part, Reducer) and part.learns for part in parts_of(strategy))
+        self._learns = any(isinstance(part, Learned) for part in parts_of(strategy))
         self.found: dict[str, Learning] = {}  # how well each unit has learned to say less, by its key; after a step
 
     def end_step(self, strategy: Strategy, replica: Replica, state: Any, *meters: Meter) -> None:

@@ -32,8 +32,8 @@ def replica_of(
     """The parameters of a module that are trained (or those of them in `only`), by name, with their kinds of layer."""
     wanted = None if only is None else {id(p) for p in only}
     parameters: dict[str, Tensor] = {}
-    wholes: dict[str, Tensor] = {}
-    kinds: dict[str, str] = {}
+    descriptions: dict[str, Parameter] = {}
+    dtensors: dict[str, Any] = {}
     seen: set[int] = set()  # a tied weight counts once
     for prefix, layer in module.named_modules():
         if any(base.__name__ in SHARDED for base in type(layer).__mro__):
@@ -45,31 +45,40 @@ def replica_of(
             if p.requires_grad and (wanted is None or id(p) in wanted) and id(p) not in seen:
                 seen.add(id(p))
                 _check(full, p, layer)
-                parameters[full], kinds[full] = local(p), _kind(layer, prefix, module)
-                if is_split(p):
-                    wholes[full] = p
+                parameters[full] = local(p)
+                kind, sharded = _kind(layer, prefix, module), is_dtensor(p) and _is_sharded(p)
+                descriptions[full] = Parameter(full, kind, outline(parameters[full]), sharded=sharded)
+                if is_dtensor(p):
+                    dtensors[full] = p
     if not parameters:
         raise ValueError("the model has no parameter that requires a gradient: there is nothing to talk about")
     matrices = [name for name, p in parameters.items() if p.dim() > 1]
-    ends = {matrices[0]: "first", matrices[-1]: "last"} if len(matrices) > 1 else {}
-    return Replica(parameters, kinds, rank, size, hosts, ends=ends, wholes=wholes)
+    if len(matrices) > 1:
+        for name, end in ((matrices[0], "first"), (matrices[-1], "last")):
+            descriptions[name] = descriptions[name]._replace(end=end)
+    return Replica(parameters, descriptions, rank, size, hosts, dtensors=dtensors)
 
 
-def is_split(x: Any) -> bool:
-    """Whether it is one of torch's DTensors, which several processes have parts of."""
+def is_dtensor(x: Any) -> bool:
+    """Whether it is one of torch's DTensors, of which each rank of a replica holds a part."""
     return hasattr(x, "to_local")
 
 
+def _is_sharded(x: Any) -> bool:
+    """Whether the ranks of a replica hold different parts of a DTensor."""
+    return any(placement.is_shard() for placement in x.placements)
+
+
 def local(x: Any) -> Tensor:
-    """What this process has of a tensor, in the same memory."""
-    mine: Tensor = x.detach().to_local() if is_split(x) else x
+    """The part of a tensor that this rank holds, in the same memory."""
+    mine: Tensor = x.detach().to_local() if is_dtensor(x) else x
     return mine
 
 
 def parameters_of(replica: Replica) -> list[Parameter]:
     """What reducers may know of each parameter."""
     ranks = tuple(range(replica.size))
-    return [Parameter(name, replica.kinds[name], outline(p), ranks) for name, p in replica.parameters.items()]
+    return [replica.descriptions[name]._replace(ranks=ranks) for name in replica.parameters]
 
 
 def _clean(name: str) -> str:

@@ -236,6 +236,10 @@ class Session:
             self.worker.close()
             self.transport.close()
 
+    def release(self) -> None:
+        """Give the model back as the user made it, if the strategy changed it."""
+        self.replica = self.strategy.release(self.replica)
+
     def _go_on(self, decision: Decision) -> None:
         """With those who are left, and what they remember made to fit each other again."""
         transport, strategy = self.transport, self.strategy.survivable
