@@ -118,7 +118,8 @@ class Rehearsal:
 
     def factored(self, rank: int = 0) -> dict[str, LowRankLayer]:
         """What those layers of a rank's model are that are factored at times."""
-        return dict(self.strategy.factored(self.replicas[rank]))
+        factoring = self.strategy.factoring
+        return {} if factoring is None else dict(factoring.factored(self.replicas[rank]))
 
     def learning(self) -> dict[str, Learning]:
         """How far off learned codes were after the last step, and whether they are being learned."""

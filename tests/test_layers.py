@@ -108,7 +108,7 @@ LAYERS: dict[str, Layer] = {
     "__main__": Layer("`python -m thinwire`", ("cli",)),
 }
 DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
-PROTOCOLS = ("codec", "messages", "reducer", "replica", "strategy")  # in core
+PROTOCOLS = ("codec", "factoring", "messages", "reducer", "replica", "strategy")  # in core
 TIERS = ("extend", "simulate", "inspect")  # beside thinwire itself: modules of public names
 STARTS_PROCESSES = ("lab", "cli")  # and so may know torch.distributed beside the transports
 
@@ -279,6 +279,16 @@ def attributes(dotted: str) -> Iterator[tuple[str, str, int]]:
     for node in ast.walk(sources()[dotted]):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             yield node.value.id, node.attr, node.lineno
+
+
+def test_no_two_files_have_one_name() -> None:
+    # Except a compiled loop and its twin, which are found by their common name.
+    paths: dict[str, list[str]] = {}
+    for module in sources():
+        package, _, name = module.rpartition(".")
+        if not name.startswith("__") and package != "kernels.loops":
+            paths.setdefault(name, []).append(module)
+    assert {name: modules for name, modules in paths.items() if len(modules) > 1} == {}
 
 
 def test_only_transports_know_torch_distributed() -> None:

@@ -19,7 +19,7 @@ from .runtime.hooks import Buckets, Updates, is_attached
 from .runtime.nonfinite import check_on_nonfinite
 from .runtime.peer_loss import ON_PEER_LOSS
 from .runtime.preparation import prepared
-from .runtime.replica import local, parameters_of, replica_of
+from .runtime.replica_of import local, parameters_of, replica_of
 from .runtime.session import Session
 from .strategies import check_placed
 from .transports import BucketHook, Transport, transport_in
@@ -91,8 +91,8 @@ def attach(
         copied = [tensor for tensor in here if tensor.numel()]
         session = Session(replica, strategy, transport, on_nonfinite, on_peer_loss, copied)
     except BaseException:
-        if replica is not None:
-            strategy.release(replica)
+        if replica is not None and strategy.factoring is not None:
+            strategy.factoring.release(replica)
         raise
     if ddp is not None:
         hook = BucketHook.of(ddp)

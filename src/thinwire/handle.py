@@ -53,7 +53,7 @@ class Handle:
 
     def factored(self) -> dict[str, LowRankLayer]:
         """What those layers are at the moment that are factored at times, by name: rows, columns and rank."""
-        return dict(self._session.strategy.factored(self._session.replica))
+        return self._session.factored()
 
     def average(self) -> nn.Module:
         """A copy of the model with the mean of all ranks' parameters and buffers, for evaluating or saving.

@@ -8,6 +8,7 @@ Transport  sends, receives and counts the messages  the only layer that does I/O
 """
 
 from .codec import Codec, Parts, PayloadError
+from .factoring import Factoring
 from .messages import Conversation, Envelope, Message, Peers, Reply, Rounds, lockstep
 from .reducer import Reducer, State, states_of
 from .replica import Parameter, Replica
@@ -32,6 +33,7 @@ __all__ = [
     "Collective",
     "Conversation",
     "Envelope",
+    "Factoring",
     "GradientAveraging",
     "Message",
     "Overlapping",

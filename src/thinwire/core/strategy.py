@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from .described import parts_of
+from .factoring import Factoring
 from .layer_report import Layer
 from .messages import Rounds
 from .outcome import Learning, NonFinite, StepResult
@@ -66,10 +67,6 @@ class Strategy(Composed, ABC):
         """The replica as the strategy trains it; one that changes layers does so here."""
         return replica
 
-    def release(self, replica: Replica) -> Replica:
-        """Undo `prepare`: the model is again as the user made it."""
-        return replica
-
     # --- what it is
 
     @property
@@ -86,6 +83,11 @@ class Strategy(Composed, ABC):
     def survivable(self) -> "Survivable | None":
         """Itself, if it can continue without some of the ranks."""
         return None
+
+    @property
+    def factoring(self) -> Factoring | None:
+        """Itself, if it trains the model in low-rank factors."""
+        return self if isinstance(self, Factoring) else None
 
     @property
     def dedicated_servers(self) -> frozenset[int]:
@@ -148,18 +150,6 @@ class Strategy(Composed, ABC):
     def center(self, replica: Replica, state: State) -> Mapping[str, Tensor] | None:
         """The center variable that replicas are pulled to; None if there is none."""
         return None
-
-    def agreed(self, replica: Replica) -> Rounds | None:
-        """Rounds that return full-rank weights which all groups agree on; None if it does not factor layers."""
-        return None
-
-    def factored(self, replica: Replica) -> Mapping[str, Any]:
-        """The layers that are low-rank at times, by name; empty if it does not factor layers."""
-        return {}
-
-    def ranks_of_layers(self, replica: Replica, model: Any) -> dict[str, int]:
-        """The rank of each layer of such a model, for a low-rank export."""
-        return {}
 
     def layers(self, replica: Replica, state: State, dense_bytes: int, payload: Mapping[str, int]) -> dict[str, Layer]:
         """What was sent of each unit so far, by its key; `payload` is a meter's."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ..runtime.replica import is_dtensor, local
+from ..runtime.replica_of import is_dtensor, local
 from ..transports import Transport
 
 FORMAT = 2

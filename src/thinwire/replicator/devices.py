@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..runtime.replica import is_dtensor
+from ..runtime.replica_of import is_dtensor
 from ..transports import Transport
 from .contract import Contract, called_at
 from .nests import Nest, leaves, rebuilt, told

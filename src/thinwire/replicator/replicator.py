@@ -25,7 +25,7 @@ from .inputs import Inputs
 from .nests import detached
 from .shutdown import leave
 from .training_state import Begun, Training
-from .wrapping import Wrapping
+from .wrapped_model import Wrapping
 
 Step = Callable[[Context, Any], Any]
 Input = Callable[[Context], Iterable[Any]]

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..core import Rounds
+from ..core import Factoring, Rounds
 from ..methods import notation_of
 from ..strategies import Consensus, all_who_train, consensus, leading
 from ..strategies.ab_training import export, merged, smaller
-from .replica import local
+from .replica_of import local
 from .session import Session
 
 
@@ -87,25 +87,25 @@ def refresh_batchnorm(model: nn.Module, batches: Iterable[Any]) -> None:
 
 
 def whole(session: Session, model: nn.Module) -> nn.Module:
-    """With what all agree on, in plain layers, for strategies that factor them."""
-
-    def rounds(size: int) -> Rounds:
-        agreed = session.strategy.agreed(session.replica)
-        assert agreed is not None, "its layers are factored"
-        return agreed
-
-    if not session.strategy.factored(session.replica):
-        raise ValueError(f"{notation_of(session.strategy)} does not factor layers: ABTraining(...) does")
-    return _copied(session, model, session.asked("merge()", rounds))
+    """A copy with the full-rank weights that all groups agree on, in torch's own layers."""
+    factoring = _factoring(session)
+    return _copied(session, model, session.asked("merge()", lambda size: factoring.agreed(session.replica)))
 
 
 def exported(session: Session, model: nn.Module, path: str | PathLike[str]) -> dict[str, int]:
-    """Write that with thin layers, on rank 0. Returns their ranks."""
+    """Write that copy with low-rank layers, on rank 0. Returns their ranks."""
     agreed = whole(session, model)
-    kept = smaller(agreed, session.strategy.ranks_of_layers(session.replica, agreed))
+    kept = smaller(agreed, _factoring(session).ranks_of_layers(session.replica, agreed))
     if session.transport.rank == 0:
         export(agreed, kept, path)
     return kept
+
+
+def _factoring(session: Session) -> Factoring:
+    factoring = session.strategy.factoring
+    if factoring is None or not session.factored():
+        raise ValueError(f"{notation_of(session.strategy)} does not factor layers: ABTraining(...) does")
+    return factoring
 
 
 def _buffers(model: nn.Module) -> dict[str, Tensor]:

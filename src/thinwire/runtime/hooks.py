@@ -14,7 +14,7 @@ from ..core import GradientAveraging, Rounds
 from ..methods import notation_of
 from ..reducers import goes_by_rate
 from ..strategies import Unit
-from .replica import local
+from .replica_of import local
 from .session import Session
 
 

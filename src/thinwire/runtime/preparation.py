@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..core import Replica, Strategy
-from .replica import replica_of
+from .replica_of import replica_of
 
 
 def prepared(

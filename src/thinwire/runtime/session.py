@@ -238,7 +238,13 @@ class Session:
 
     def release(self) -> None:
         """Give the model back as the user made it, if the strategy changed it."""
-        self.replica = self.strategy.release(self.replica)
+        if self.strategy.factoring is not None:
+            self.replica = self.strategy.factoring.release(self.replica)
+
+    def factored(self) -> dict[str, Any]:
+        """The layers that are low-rank at times, by name; empty if the strategy factors none."""
+        factoring = self.strategy.factoring
+        return {} if factoring is None else dict(factoring.factored(self.replica))
 
     def _go_on(self, decision: Decision) -> None:
         """With those who are left, and what they remember made to fit each other again."""

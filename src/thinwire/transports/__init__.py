@@ -8,7 +8,7 @@ from .meshes import mesh_of
 from .meter import Meter
 from .process_group import ProcessGroupTransport, Unreachable
 from .random_state import RandomState, seed_all, seed_of
-from .round import Post
+from .rounds import Post
 from .simulated import LockStepError, Simulated
 from .transport import Transport
 from .worker import Queue, Worker

@@ -17,7 +17,7 @@ from ..core import Rounds
 from .failure_agreement import PeerLostError
 from .meter import Meter
 from .random_state import RandomState
-from .round import Post
+from .rounds import Post
 from .simulated import LockStepError
 from .transport import Transport
 from .worker import ImmediateQueue, Queue

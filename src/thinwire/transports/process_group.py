@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .failure_agreement import GONE, STALLED, Decision, FailureAgreement, Note, PeerLostError
 from .meter import Meter
-from .round import Post
+from .rounds import Post
 from .transport import Transport
 from .worker import Queue, Worker
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core import Codec, Peers, Rounds, Route
 from .meter import Meter
-from .round import Post, RoundKey, RoutedMessage, Shared, rounds
+from .rounds import Post, RoundKey, RoutedMessage, Shared, rounds
 
 
 class LockStepError(RuntimeError):

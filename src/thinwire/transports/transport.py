@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core import Rounds
 from .meter import Meter
-from .round import Post, rounds
+from .rounds import Post, rounds
 from .worker import Queue
 
 

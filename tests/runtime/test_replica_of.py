@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from thinwire.runtime.replica import parameters_of
+from thinwire.runtime.replica_of import parameters_of
 from thinwire.simulate import replica_of
 
 

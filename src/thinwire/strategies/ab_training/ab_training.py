@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor
 
 from ...codecs import Identity
-from ...core import Codec, Reducer, Replica, Rounds, State, Strategy
+from ...core import Codec, Factoring, Reducer, Replica, Rounds, State, Strategy
 from ...core.described import parts_of
 from ...core.layer_report import Layer
 from ...core.outcome import StepResult
@@ -27,7 +27,7 @@ class ABState(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class ABTraining(Independent):
+class ABTraining(Independent, Factoring):
     """AB-training: matrices become products of two low-rank factors; half of the groups of ranks train A, the others B.
 
     Training starts with a full-rank phase, in which all ranks average gradients of full-rank weights; such phases come
