@@ -38,7 +38,7 @@ class Capture:
         }
         self._folder.mkdir(parents=True, exist_ok=True)
 
-    def begin(self) -> None:
+    def remove_stale(self) -> None:
         """Remove the files of an unfinished run, except those from before the checkpoint that this run resumes."""
         if not self._due:
             return

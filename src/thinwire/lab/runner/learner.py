@@ -181,7 +181,7 @@ class Learner:
         self.updates += 1
 
     def evaluate(self, model: nn.Module | None = None, validate: bool = False) -> dict[str, float]:
-        """The metrics of this rank's model, or of a copy; with `validate`, on the validation examples as well."""
+        """The metrics of this rank's model or of another one; with `validate`, on the validation examples as well."""
         evaluated, task = self.model if model is None else model, self.task
         evaluated.eval()
         try:

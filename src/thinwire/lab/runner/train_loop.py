@@ -43,7 +43,7 @@ class Trainer:
         task: Task,
         report: Report,
         clock: MakeClock,
-        folder: RunFolder,
+        run_folder: RunFolder,
         warned: list[str],
         after_first: Callable[[], None] = lambda: None,  # called on all replicas after the first step
     ) -> None:
@@ -57,7 +57,7 @@ class Trainer:
         self.first = next(r for r in range(plan.size) if r not in self.servers)  # its residuals are recorded
         self.record = Record(plan, task, warned)
         self.needs_random = False
-        self.make_clock, self.folder, self.after_first = clock, folder, after_first
+        self.make_clock, self.run_folder, self.after_first = clock, run_folder, after_first
 
     def warm_up(self) -> None:
         """Pay the one-time costs of the first steps, and find out whether the model consumes random numbers."""
@@ -73,7 +73,7 @@ class Trainer:
             raise AttachError(str(error)) from None
         (handle,) = self.replicator.handles
         replica, reported = simulate.replica_of(learner.model), 0.0
-        capture = Capture(plan, self.task, learner, self.folder.folder)
+        capture = Capture(plan, self.task, learner, self.run_folder.folder)
         context.barrier()
         wire, clock = InterfaceCounter(context), self.make_clock(context.rank, handle.meter)
 
@@ -125,7 +125,7 @@ class Trainer:
 
         def begin(context: thinwire.Context) -> range:
             """Start or resume the run; a checkpoint has been loaded by now."""
-            capture.begin()
+            capture.remove_stale()
             if record.steps and context.rank == 0:
                 self.report(resumed=record.steps)
             clock.resume()
@@ -135,8 +135,8 @@ class Trainer:
         self.replicator.keep(
             schedule=learner.schedule, learner=learner, record=record, clock=clock, wire=wire, capture=capture
         )
-        checkpoints = CheckpointSchedule(self.folder.interval, context)
-        steps = self.replicator.iterate(step_fn, begin, checkpoint=self.folder.checkpoints, keep=1)
+        checkpoints = CheckpointSchedule(self.run_folder.interval, context)
+        steps = self.replicator.iterate(step_fn, begin, checkpoint=self.run_folder.checkpoints, keep=1)
         first = True
         for _ in steps:
             try:
