@@ -107,7 +107,7 @@ def test_neighbours_who_do_not_say_the_same_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("peers", "problem"),
     [
-        (Peers("odd", ((0, 1.0),), (1, 7)), "received by ranks that do not exist: there are 2"),
+        (Peers("odd", ((0, 1.0),), (1, 7)), "has receivers that do not exist: there are 2 ranks"),
         (Peers("odd", ((1, 1.0),)), "does not include rank 0"),
     ],
 )
@@ -125,5 +125,5 @@ def test_a_message_to_some_ranks_is_a_sum(route: Route) -> None:
         return (yield Message(torch.zeros(3), Identity(), route=route))
 
     edge = Peers("edge", ((0, -1.0), (1, 1.0)))
-    with pytest.raises(ValueError, match=f"a sum over them, not {route}"):
+    with pytest.raises(ValueError, match=f"must have the route all_reduce, not {route}"):
         Simulated(3).run([lockstep([(edge, once())]) for _ in range(3)])

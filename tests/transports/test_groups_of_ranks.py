@@ -148,7 +148,7 @@ def test_neighbours_may_have_a_world_of_their_own() -> None:
 
 @pytest.mark.parametrize("ranks", [(1, 2), (2, 0), (0, 0), (0, 3), ()])
 def test_a_world_has_its_speaker_and_each_rank_once(ranks: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="rank 0 of 3 cannot send among ranks"):
+    with pytest.raises(ValueError, match="rank 0 of 3 cannot send in the group"):
         Simulated(3).run([within(ranks, said([torch.ones(2)], Identity(), 2)) for _ in range(3)])
 
 
@@ -160,7 +160,7 @@ def test_a_round_has_one_world() -> None:
         apart = Peers("odd", ((0, 1.0),), within=(0,))
         return (yield from lockstep([(all_ranks(2), once()), (apart, once())]))
 
-    with pytest.raises(ValueError, match="messages of a round are among the same ranks"):
+    with pytest.raises(ValueError, match="messages of a round need one group of ranks"):
         Simulated(2).run([twice() for _ in range(2)])
 
 

@@ -12,11 +12,11 @@ from torch import nn
 import thinwire
 from tests.attach.processes import run
 from thinwire.simulate import InProcessCluster
-from thinwire.transports import LockStepError, PeerLostError, Post, here
+from thinwire.transports import LockStepError, PeerLostError, Post, current_transport
 
 
 def drawn() -> list[float]:
-    transport = here()
+    transport = current_transport()
     torch.manual_seed(transport.rank)
     random.seed(transport.rank)
     numpy.random.seed(transport.rank)
@@ -57,10 +57,10 @@ def test_one_rank_runs_at_a_time_and_more_when_nobody_draws():
     running, lock = [0], threading.Lock()
 
     def act(world: InProcessCluster, at_once: int) -> None:
-        transport = here()
+        transport = current_transport()
         transport.gather(b"")
         if at_once > 1 and transport.rank == 0:
-            world.loosen(at_once)
+            world.set_max_running(at_once)
         transport.gather(b"")
         with lock:
             running[0] += 1
@@ -79,21 +79,21 @@ def test_drawing_where_several_run_at_once_is_refused():
     world = InProcessCluster(2)
 
     def act() -> None:
-        transport = here()
+        transport = current_transport()
         transport.gather(b"")
         if transport.rank == 0:
-            world.loosen(2)
+            world.set_max_running(2)
         transport.gather(b"")
         torch.rand(())
         transport.gather(b"")
 
-    with pytest.raises(ValueError, match="drawn random numbers"):
+    with pytest.raises(ValueError, match="used the global random generator"):
         world.run(act)
 
 
 def test_what_is_said_is_copied():
     def act() -> float:
-        transport = here()
+        transport = current_transport()
         said = torch.ones(4, dtype=torch.uint8)
         if transport.rank == 0:
             transport.deliver(Post({1: said}, {}, {}))
@@ -106,7 +106,7 @@ def test_what_is_said_is_copied():
 
 def test_lengths_that_differ_are_told():
     def act() -> None:
-        transport, other = here(), 1 - here().rank
+        transport, other = current_transport(), 1 - current_transport().rank
         transport.deliver(Post({other: torch.zeros(3, dtype=torch.uint8)}, {other: 3 + transport.rank}, {}))
 
     with pytest.raises(LockStepError, match="rank 0 sends 3 bytes to rank 1, which expects 4"):
@@ -117,7 +117,7 @@ def test_the_first_error_is_raised_and_the_others_are_told_of_it():
     told = {}
 
     def act() -> None:
-        transport = here()
+        transport = current_transport()
         if transport.rank == 1:
             raise KeyError("boom")
         try:
@@ -133,8 +133,8 @@ def test_the_first_error_is_raised_and_the_others_are_told_of_it():
 
 def test_ranks_that_wait_for_each_other_are_told_so():
     def act() -> None:
-        transport = here()
-        transport.note(f"line {transport.rank}")
+        transport = current_transport()
+        transport.set_operation(f"line {transport.rank}")
         apart = transport.another() if transport.rank else transport  # a channel that the other one does not have
         apart.gather(b"")
 
@@ -144,16 +144,16 @@ def test_ranks_that_wait_for_each_other_are_told_so():
 
 def test_a_rank_that_came_to_its_end_is_no_longer_waited_for():
     def act() -> None:
-        if here().rank:
-            here().gather(b"")
+        if current_transport().rank:
+            current_transport().gather(b"")
 
-    with pytest.raises(PeerLostError, match="rank 0 has stopped: it has come to its end"):
+    with pytest.raises(PeerLostError, match="rank 0 has stopped: it has finished"):
         InProcessCluster(2).run(act)
 
 
 def test_some_ranks_have_a_channel_of_their_own():
     def act() -> list[bytes]:
-        transport = here()
+        transport = current_transport()
         pair = (0, 2) if transport.rank in (0, 2) else (1, 3)
         among = transport.among(pair)
         assert (among.rank, among.size) == (pair.index(transport.rank), 2)
@@ -168,7 +168,7 @@ def test_a_world_has_a_rank():
 
 
 def trained(method: str) -> tuple[list[list[float]], dict[str, float]]:
-    rank = here().rank if here() is not None else torch.distributed.get_rank()
+    rank = current_transport().rank if current_transport() is not None else torch.distributed.get_rank()
     torch.manual_seed(rank)
     model = nn.Sequential(nn.Linear(12, 96), nn.Dropout(0.3), nn.ReLU(), nn.Linear(96, 64), nn.ReLU(), nn.Linear(64, 3))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

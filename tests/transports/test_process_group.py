@@ -57,7 +57,7 @@ def on_real_ranks(method: str) -> dict:
     for step in range(STEPS):
         set_gradients(model, step, transport.rank)
         outcome = transport.run(strategy.before_update(replica, state))
-        assert outcome.lost == ()
+        assert outcome.nonfinite == ()
         state = outcome.state
         reduced.append(gradients_of(model))
     return {"reduced": reduced, "state": plain(state), "counts": counts(transport.meter)}

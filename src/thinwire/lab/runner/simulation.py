@@ -44,28 +44,28 @@ def train(plan: Plan, task: Task, tell: Callable[..., None], place: Place = Plac
 
     Its seconds are those of one rank: what it computes, encodes and decodes, as if it had a core of its own.
     """
-    world = simulate.InProcessCluster(plan.size)
+    cluster = simulate.InProcessCluster(plan.size)
 
     def clock(rank: int, meter: inspect.Meter) -> OwnClock:
-        return OwnClock(meter, lambda: world.talked[rank], factor_of(plan.straggler, rank, plan.size))
+        return OwnClock(meter, lambda: cluster.exchange_seconds[rank], factor_of(plan.straggler, rank, plan.size))
 
-    def loosen(trainer: Trainer) -> None:
+    def run_in_parallel(trainer: Trainer) -> None:
         """Ranks need not take turns if their model draws nothing, and they have drawn what they begin with."""
         context = trainer.context
         context.barrier()
         if context.rank == 0 and not trainer.draws:
-            world.loosen(max(1, machine.cores() // plan.threads))
+            cluster.set_max_running(max(1, machine.cores() // plan.threads))
         context.barrier()
 
     def one_rank() -> Run | None:
         torch.set_num_threads(plan.threads)
-        trainer = Trainer(plan, task, tell, clock, place, warned, after_first=lambda: loosen(trainer))
+        trainer = Trainer(plan, task, tell, clock, place, warned, after_first=lambda: run_in_parallel(trainer))
         if trainer.context.rank == 0:
             trainer.warm_up()
         return trainer.train()
 
     with _as_planned(plan.threads), told_warnings() as warned:
-        made, *_ = world.run(one_rank)
+        made, *_ = cluster.run(one_rank)
     assert made is not None, "rank 0 has the run"
     return made
 
