@@ -47,19 +47,19 @@ def train(plan: Plan, task: Task, report: Callable[..., None], folder: RunFolder
     cluster = simulate.InProcessCluster(plan.size)
 
     def clock(rank: int, meter: inspect.Meter) -> OwnClock:
-        return OwnClock(meter, lambda: cluster.talked[rank], factor_of(plan.straggler, rank, plan.size))
+        return OwnClock(meter, lambda: cluster.exchange_seconds[rank], factor_of(plan.straggler, rank, plan.size))
 
-    def loosen(trainer: Trainer) -> None:
+    def run_in_parallel(trainer: Trainer) -> None:
         """Let ranks run concurrently after initialization, if the model consumes no random numbers."""
         context = trainer.context
         context.barrier()
         if context.rank == 0 and not trainer.needs_random:
-            cluster.loosen(max(1, machine.cores() // plan.threads))
+            cluster.set_max_running(max(1, machine.cores() // plan.threads))
         context.barrier()
 
     def one_rank() -> Run | None:
         torch.set_num_threads(plan.threads)
-        trainer = Trainer(plan, task, report, clock, folder, warned, after_first=lambda: loosen(trainer))
+        trainer = Trainer(plan, task, report, clock, folder, warned, after_first=lambda: run_in_parallel(trainer))
         if trainer.context.rank == 0:
             trainer.warm_up()
         return trainer.train()
