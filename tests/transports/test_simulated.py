@@ -41,7 +41,7 @@ from thinwire.inspect import Meter
 from thinwire.simulate import LockStepError, Simulated
 from thinwire.wire import payload
 
-from ..helpers import by_rank, random, same_bits, same_states, say, started, step
+from ..helpers import by_rank, exchange_messages, random, same_bits, same_states, started, step
 
 RANKS = (1, 2, 3, 4, 7)
 ENTRIES = 840  # a multiple of all the worlds' sizes, so that formulas hold to the byte
@@ -98,7 +98,7 @@ def test_a_message_gives_the_same_bits_alone_and_among_others(dtype: torch.dtype
 
     joint = Simulated(ranks).run([talk(ranks, *map(once, messages(rank))) for rank in range(ranks)])
     for i, said in enumerate(zip(*map(messages, range(ranks)), strict=True)):
-        alone, _ = say(said)
+        alone, _ = exchange_messages(said)
         for rank in range(ranks):
             (reply,) = joint[rank][i]
             assert same_bits(reply.reduced, alone[rank].reduced)
@@ -112,7 +112,7 @@ def test_a_message_gives_the_same_bits_alone_and_among_others(dtype: torch.dtype
 @pytest.mark.parametrize("codec", [Identity(), Entropy(), Nonzero()], ids=repr)
 def test_all_hear_the_mean_of_what_all_say(codec: Codec, ranks: int) -> None:
     xs = by_rank(ranks, 5, 6)
-    replies, _ = say([Message(x, codec) for x in xs])
+    replies, _ = exchange_messages([Message(x, codec) for x in xs])
     for x, reply in zip(xs, replies, strict=True):
         torch.testing.assert_close(reply.reduced, torch.stack(xs).mean(0))
         assert same_bits(reply.sent, x)
@@ -123,7 +123,7 @@ def test_all_hear_the_mean_of_what_all_say(codec: Codec, ranks: int) -> None:
 def test_a_sum_is_weighted(codec: Codec, weights: tuple[float, ...]) -> None:
     xs = by_rank(3, 40)
     peers = Peers("some", tuple(enumerate(weights)))
-    replies, _ = say([Message(x, codec) for x in xs], peers)
+    replies, _ = exchange_messages([Message(x, codec) for x in xs], peers)
     sent = torch.stack([reply.sent for reply in replies]).double()
     expected = (torch.tensor(weights, dtype=torch.float64)[:, None] * sent).sum(0)
     for reply in replies:
@@ -176,7 +176,7 @@ def test_each_rank_hears_the_sum_with_its_own_weights_or_is_refused(codec: Codec
 @pytest.mark.parametrize("codec", [Identity(), Entropy(), Quantize(8)], ids=repr)
 def test_one_speaks_and_all_hear_it(codec: Codec, source: int) -> None:
     xs = by_rank(3, 40)
-    replies, _ = say([Message(x, codec, route=broadcast_from(source)) for x in xs])
+    replies, _ = exchange_messages([Message(x, codec, route=broadcast_from(source)) for x in xs])
     said = payload.decode(payload.encode(xs[source], codec, 0), codec, 0, xs[0])
     for rank, reply in enumerate(replies):
         assert same_bits(reply.reduced, said)
@@ -187,7 +187,7 @@ def test_one_speaks_and_all_hear_it(codec: Codec, source: int) -> None:
 @pytest.mark.parametrize("codec", [Identity(), Entropy(), Quantize(8)], ids=repr)
 def test_all_speak_and_one_hears_the_mean(codec: Codec, target: int) -> None:
     xs = by_rank(3, 40)
-    replies, _ = say([Message(x, codec, route=reduce_to(target)) for x in xs])
+    replies, _ = exchange_messages([Message(x, codec, route=reduce_to(target)) for x in xs])
     mean = torch.stack([reply.sent for reply in replies]).mean(0)
     for rank, reply in enumerate(replies):
         torch.testing.assert_close(reply.reduced, mean if rank == target else torch.zeros(40))
@@ -197,7 +197,7 @@ def test_all_speak_and_one_hears_the_mean(codec: Codec, target: int) -> None:
 @pytest.mark.parametrize(("source", "target"), [(0, 2), (2, 1), (1, 1)])
 def test_one_speaks_and_one_hears_it(codec: Codec, source: int, target: int) -> None:
     xs = by_rank(3, 40)
-    replies, counted = say([Message(x, codec, route=send(source, target)) for x in xs])
+    replies, counted = exchange_messages([Message(x, codec, route=send(source, target)) for x in xs])
     said = payload.decode(payload.encode(xs[source], codec, 0), codec, 0, xs[0])
     for rank, reply in enumerate(replies):
         assert torch.equal(reply.reduced, said if rank == target else torch.zeros(40))
@@ -208,7 +208,7 @@ def test_one_speaks_and_one_hears_it(codec: Codec, source: int, target: int) -> 
 @pytest.mark.parametrize("codec", [Identity(), Entropy(), Quantize(8)], ids=repr)
 def test_each_speaks_and_one_hears_them_one_by_one(codec: Codec) -> None:
     xs = by_rank(3, 40)
-    replies, counted = say([Message(x, codec, route=gather_to(1)) for x in xs])
+    replies, counted = exchange_messages([Message(x, codec, route=gather_to(1)) for x in xs])
     assert torch.equal(replies[1].reduced, torch.stack([reply.sent for reply in replies]))
     for rank in (0, 2):
         assert torch.equal(replies[rank].reduced, torch.zeros(40))
@@ -226,7 +226,7 @@ def test_a_message_to_some_of_the_ranks_is_a_sum_over_them() -> None:
 def test_the_sum_of_half_precision_numbers_is_not_made_in_half_precision() -> None:
     # 0.0005 is less than half a step of float16 at 1: added one by one, the small ones would all vanish.
     xs = [torch.tensor([1.0, 1.0], dtype=torch.float16)] + [torch.full((2,), 4e-4, dtype=torch.float16)] * 15
-    replies, _ = say([Message(x, Identity()) for x in xs])
+    replies, _ = exchange_messages([Message(x, Identity()) for x in xs])
     expected = torch.stack(xs).double().mean(0).half()
     assert torch.equal(replies[0].reduced, expected)
 
@@ -235,7 +235,7 @@ def test_the_sum_of_half_precision_numbers_is_not_made_in_half_precision() -> No
 
 
 def meters(messages: list[Message]) -> list[Meter]:
-    return say(messages)[1]
+    return exchange_messages(messages)[1]
 
 
 @every_size
@@ -445,7 +445,7 @@ def test_peers_that_are_not_the_ranks_here_are_refused(weights: tuple[tuple[int,
 @pytest.mark.parametrize("route", [broadcast_from(2), reduce_to(2), send(0, 2)], ids=str)
 def test_a_route_with_a_rank_that_does_not_exist_is_refused(route: Route) -> None:
     with pytest.raises(ValueError, match=f"a message goes {route}, but there are only 2 ranks"):
-        say([Message(x, Identity(), route=route)] * 2)
+        exchange_messages([Message(x, Identity(), route=route)] * 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -453,6 +453,6 @@ def test_a_route_with_a_rank_that_does_not_exist_is_refused(route: Route) -> Non
 def test_sums_of_16_bits_are_rounded_once(codec: Codec, dtype: torch.dtype) -> None:
     ranks = 32
     said = by_rank(ranks, 200, dtype=dtype)
-    replies, _ = say([Message(x, codec, lazy=True) for x in said])
+    replies, _ = exchange_messages([Message(x, codec, lazy=True) for x in said])
     exact = sum(materialize(reply.sent).double() for reply in replies) / ranks
     assert torch.equal(materialize(replies[0].reduced), exact.to(dtype))
