@@ -23,7 +23,7 @@ class Layer(NamedTuple):
     below: tuple[str, ...] = ()  # the layers that it may import
 
 
-# From the bottom up. A new dependency is a design decision. `python -m tests.test_layers` writes the table of design.md.
+# From the bottom up. A new dependency is a design decision. `python -m tests.test_layers` updates docs/design.md.
 LAYERS: dict[str, Layer] = {
     "version": Layer("the version of the package"),
     "core": Layer("what things promise: the protocols, lazy tensors, error bounds, states, notation of objects"),
