@@ -29,4 +29,4 @@ def test_the_documented_codec_and_reducer_can_be_executed() -> None:
     assert isinstance(codec, Codec)
     x = torch.tensor([1.0, -2.5, 0.2])
     assert payload.decode(payload.encode(x, codec, 0), codec, 0, x).tolist() == [1.0, -2.5, 0.0]
-    assert any(isinstance(made, type) and issubclass(made, Reducer) and made is not Reducer for made in names.values())
+    assert any(isinstance(x, type) and issubclass(x, Reducer) and x is not Reducer for x in names.values())

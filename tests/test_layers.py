@@ -19,14 +19,14 @@ ROOT = Path(thinwire.__file__).parent
 
 
 class Layer(NamedTuple):
-    what: str
+    description: str
     below: tuple[str, ...] = ()  # the layers that it may import
 
 
 # From the bottom up. A new dependency is a design decision. `python -m tests.test_layers` updates docs/design.md.
 LAYERS: dict[str, Layer] = {
     "version": Layer("the version of the package"),
-    "core": Layer("what things promise: the protocols, lazy tensors, error bounds, states, notation of objects"),
+    "core": Layer("the protocols, lazy tensors, error bounds, states, notation of objects"),
     "distributions": Layer(
         "the generalized normal distribution of gradients, fits of it, the best scale for few levels"
     ),
@@ -44,10 +44,11 @@ LAYERS: dict[str, Layer] = {
     "notation": Layer("text to objects", ("core", "topologies", "entropy", "codecs", "reducers", "strategies")),
     "short_names": Layer("the short names, listed without torch and parsed on first use", ("core", "notation")),
     "methods": Layer(
-        "what a method stands for, and its other forms", ("core", "reducers", "strategies", "notation", "short_names")
+        "from a method to its strategy, and its other forms",
+        ("core", "reducers", "strategies", "notation", "short_names"),
     ),
     "runtime": Layer(
-        "what is running: session, DDP and optimizer hooks, failed ranks, agreement, NaN, checkpoints, averages",
+        "attached methods: session, DDP and optimizer hooks, failed ranks, agreement, NaN, checkpoints, averages",
         ("version", "core", "transports", "reducers", "strategies", "methods"),
     ),
     "handle": Layer("what `attach` returns", ("core", "transports", "strategies", "methods", "runtime")),
@@ -165,7 +166,8 @@ def test_every_module_belongs_to_a_layer() -> None:
 def table() -> str:
     """The layers as a Markdown table."""
     rows = [
-        f"| `{name}` | {layer.what} | {', '.join(f'`{b}`' for b in layer.below)} |" for name, layer in LAYERS.items()
+        f"| `{name}` | {layer.description} | {', '.join(f'`{b}`' for b in layer.below)} |"
+        for name, layer in LAYERS.items()
     ]
     return "\n".join(["| layer | what it is | imports |", "|---|---|---|", *rows])
 

@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def printed(script: str, *arguments: str, ranks: int | None = None, method: str | None = None) -> str:
-    """The output of an example: run as `ranks` ranks in this process, or, if None, as this process (alone or a rank)."""
+    """The output of an example, run as `ranks` ranks in this process; if None, as the one rank of this process."""
     torch.set_num_threads(1)
     before, sys.argv = (sys.argv, dict(os.environ)), [str(EXAMPLES / script), *arguments]
     os.environ.pop("OMP_NUM_THREADS", None)
