@@ -1,6 +1,6 @@
-"""Where what numba compiles is kept while thinwire is worked on: by all that it is made from.
+"""Numba's cache directory for tests, named by a digest of all sources of the compiled loops.
 
-numba looks at the file of a loop only, not at what the loop calls in others, and would go on with old code.
+Numba checks only the file of a loop, not the functions in other files that it calls, and would reuse outdated code.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from pathlib import Path
 LOOPS = Path(__file__).parents[1] / "src" / "thinwire" / "kernels" / "loops"
 
 
-def keep_by_digest() -> None:
-    files = [*sorted(LOOPS.glob("*.py")), LOOPS.parent / "layout.py"]  # whose numbers are in what is compiled
+def cache_by_digest() -> None:
+    files = [*sorted(LOOPS.glob("*.py")), LOOPS.parent / "layout.py"]  # its constants are compiled into the loops
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
     os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"thinwire-loops-{digest}"))

@@ -1,4 +1,4 @@
-"""Conversations held on simulated ranks, as the tests need them."""
+"""Helpers for tests: random tensors, and reducers and messages on simulated ranks."""
 
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
@@ -14,22 +14,22 @@ from thinwire.extend import Message, Parameter, Peers, Reducer, Replica, Reply, 
 from thinwire.simulate import Simulated
 
 
-class Held(NamedTuple):
-    """One step of a reducer, by rank."""
+class ReducerStep(NamedTuple):
+    """The result of one step of a reducer, by rank."""
 
     replies: list[Reply]
     states: list[Any]
-    messages: list[list[Message]]  # all that each rank said
+    messages: list[list[Message]]  # those that each rank sent
     meters: list[inspect.Meter]
 
     @property
     def reduced(self) -> Tensor:
-        """What came back, where the test does not care on which rank."""
+        """The reduced tensor on rank 0."""
         return self.replies[0].reduced
 
 
 def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Numbers from a bell curve, without a trace in the global generator."""
+    """Normally distributed numbers; the global generator is not used."""
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
@@ -43,28 +43,30 @@ def parameter(like: Tensor, name: str = "weight", kind: str = "dense") -> Parame
 
 
 def started(reducer: Reducer, like: Tensor, ranks: int, seed: int = 7) -> tuple[Reducer, list[Any]]:
-    """What the reducer becomes for a tensor like this, and its first state on every rank."""
-    suited = reducer.specialize(parameter(like)._replace(ranks=tuple(range(ranks))))
-    return suited, [suited.init(torch.zeros_like(like), seed) for _ in range(ranks)]
+    """The reducer specialized for a tensor like this, and its initial state on every rank."""
+    specialized = reducer.specialize(parameter(like)._replace(ranks=tuple(range(ranks))))
+    return specialized, [specialized.init(torch.zeros_like(like), seed) for _ in range(ranks)]
 
 
-def step(reducer: Reducer, xs: Sequence[Tensor], states: Sequence[Any], peers: Peers | None = None) -> Held:
+def step(reducer: Reducer, xs: Sequence[Tensor], states: Sequence[Any], peers: Peers | None = None) -> ReducerStep:
     """Reduce one tensor per rank."""
     peers = peers or all_ranks(len(xs))
     messages: list[list[Message]] = [[] for _ in xs]
     transport = Simulated(len(xs))
-    talks = [
-        lockstep([(peers, overheard(reducer.reduce(x, state), said.append))])
-        for x, state, said in zip(xs, states, messages, strict=True)
+    exchanges = [
+        lockstep([(peers, recorded(reducer.reduce(x, state), sent.append))])
+        for x, state, sent in zip(xs, states, messages, strict=True)
     ]
-    outcomes = [outcome for (outcome,) in transport.run(talks)]
-    replies = [Reply(materialize(reply.reduced), materialize(reply.sent)) for reply, _ in outcomes]
-    new = [state for _, state in outcomes]
-    return Held(replies, new, messages, transport.meters)
+    results = [result for (result,) in transport.run(exchanges)]
+    replies = [Reply(materialize(reply.reduced), materialize(reply.sent)) for reply, _ in results]
+    new = [state for _, state in results]
+    return ReducerStep(replies, new, messages, transport.meters)
 
 
-def say(messages: Sequence[Message], peers: Peers | None = None) -> tuple[list[Reply], list[inspect.Meter]]:
-    """One round in which every rank says one message."""
+def exchange_messages(
+    messages: Sequence[Message], peers: Peers | None = None
+) -> tuple[list[Reply], list[inspect.Meter]]:
+    """One round in which every rank sends one message."""
     transport = Simulated(len(messages))
     peers = peers or all_ranks(len(messages))
 
@@ -75,16 +77,16 @@ def say(messages: Sequence[Message], peers: Peers | None = None) -> tuple[list[R
     return [reply for (reply,) in replies], transport.meters
 
 
-def overheard(conversation: Any, note: Callable[[Message], None]) -> Any:
-    """The same conversation, with a note of every message."""
-    answer = None
+def recorded(conversation: Any, record: Callable[[Message], None]) -> Any:
+    """The same conversation; `record` is called with every message."""
+    reply = None
     while True:
         try:
-            message = conversation.send(answer)
+            message = conversation.send(reply)
         except StopIteration as end:
             return end.value
-        note(message)
-        answer = yield message
+        record(message)
+        reply = yield message
 
 
 def same_bits(a: Any, b: Any) -> bool:
@@ -106,7 +108,7 @@ def _bytes(x: Tensor) -> Tensor:
     return x.detach().contiguous().view(-1).view(torch.uint8)
 
 
-def exchanged(strategy: DataParallel, replica: Replica, state: dict[str, State]) -> Rounds:
-    """What is said about the gradients of a replica alone, as under DDP."""
+def exchange_gradients(strategy: DataParallel, replica: Replica, state: dict[str, State]) -> Rounds:
+    """The rounds that reduce the gradients of one replica, as under DDP."""
     gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in replica.parameters.items()}
     return strategy.exchange(strategy.units(replica), gradients, replica.size, state)

@@ -1,4 +1,4 @@
-"""What the documentation shows of one's own codecs can be imported and used as it is."""
+"""The codec and the reducer that docs/attach.md shows work as written."""
 
 import re
 from pathlib import Path
@@ -14,14 +14,14 @@ PAGE = Path(__file__).parents[1] / "docs" / "attach.md"
 
 
 def block(after: str) -> str:
-    """The first Python block of a section, up to where it uses a model that an earlier block made."""
+    """The first Python block of a section, up to the part that uses the model of an earlier block."""
     text = PAGE.read_text().split(f"## {after}\n")[1]
     found = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     assert found
     return found[1].split("handle.detach()")[0]
 
 
-def test_examples_define_what_they_show() -> None:
+def test_the_documented_codec_and_reducer_can_be_executed() -> None:
     names: dict[str, Any] = {"torch": torch, "thinwire": thinwire, "__name__": "example"}
     for section in ("A codec of your own", "A reducer of your own"):
         exec(compile(block(section), str(PAGE), "exec"), names)
@@ -29,4 +29,4 @@ def test_examples_define_what_they_show() -> None:
     assert isinstance(codec, Codec)
     x = torch.tensor([1.0, -2.5, 0.2])
     assert payload.decode(payload.encode(x, codec, 0), codec, 0, x).tolist() == [1.0, -2.5, 0.0]
-    assert any(isinstance(made, type) and issubclass(made, Reducer) and made is not Reducer for made in names.values())
+    assert any(isinstance(x, type) and issubclass(x, Reducer) and x is not Reducer for x in names.values())

@@ -1,4 +1,4 @@
-"""Imports go one way. This is checked on the import statements, so that a cycle is seen before anyone runs into it."""
+"""Checks by the import statements that each layer imports only the layers that the table allows, without cycles."""
 
 import ast
 import importlib
@@ -19,14 +19,14 @@ ROOT = Path(thinwire.__file__).parent
 
 
 class Layer(NamedTuple):
-    what: str
+    description: str
     below: tuple[str, ...] = ()  # the layers that it may import
 
 
-# From the bottom up. A new arrow is a decision. `python -m tests.test_layers` writes this table into docs/design.md.
+# From the bottom up. A new dependency is a design decision. `python -m tests.test_layers` updates docs/design.md.
 LAYERS: dict[str, Layer] = {
     "version": Layer("the version of the package"),
-    "core": Layer("what things promise: the protocols, lazy tensors, error bounds, states, notation of objects"),
+    "core": Layer("the protocols, lazy tensors, error bounds, states, notation of objects"),
     "distributions": Layer(
         "the generalized normal distribution of gradients, fits of it, the best scale for few levels"
     ),
@@ -44,10 +44,11 @@ LAYERS: dict[str, Layer] = {
     "notation": Layer("text to objects", ("core", "topologies", "entropy", "codecs", "reducers", "strategies")),
     "short_names": Layer("the short names, listed without torch and parsed on first use", ("core", "notation")),
     "methods": Layer(
-        "what a method stands for, and its other forms", ("core", "reducers", "strategies", "notation", "short_names")
+        "from a method to its strategy, and its other forms",
+        ("core", "reducers", "strategies", "notation", "short_names"),
     ),
     "runtime": Layer(
-        "what is running: session, DDP and optimizer hooks, failed ranks, agreement, NaN, checkpoints, averages",
+        "attached methods: session, DDP and optimizer hooks, failed ranks, agreement, NaN, checkpoints, averages",
         ("version", "core", "transports", "reducers", "strategies", "methods"),
     ),
     "handle": Layer("what `attach` returns", ("core", "transports", "strategies", "methods", "runtime")),
@@ -109,8 +110,8 @@ LAYERS: dict[str, Layer] = {
 }
 DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
 PROTOCOLS = ("codec", "factoring", "messages", "reducer", "replica", "strategy")  # in core
-TIERS = ("extend", "simulate", "inspect")  # beside thinwire itself: modules of public names
-STARTS_PROCESSES = ("lab", "cli")  # and so may know torch.distributed beside the transports
+TIERS = ("extend", "simulate", "inspect")  # modules of public names, in addition to thinwire itself
+STARTS_PROCESSES = ("lab", "cli")  # so these may import torch.distributed, as transports do
 
 
 class Import(NamedTuple):
@@ -121,7 +122,7 @@ class Import(NamedTuple):
 
 @cache
 def sources() -> dict[str, ast.Module]:
-    """Every module of the package, by its dotted name within it; a package's own file ends in __init__."""
+    """The syntax tree of every module, by dotted name within the package; a package's own file ends in __init__."""
     trees = {}
     for path in sorted(ROOT.rglob("*.py")):
         dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts)
@@ -134,7 +135,7 @@ def layer_of(dotted: str) -> str:
 
 
 def imports(dotted: str) -> Iterator[Import]:
-    """All import statements, also those within functions, with relative names made absolute."""
+    """All import statements, including those in functions, with relative names made absolute."""
     package = ["thinwire", *dotted.split(".")[:-1]]
     for node in ast.walk(sources()[dotted]):
         if isinstance(node, ast.Import):
@@ -165,7 +166,8 @@ def test_every_module_belongs_to_a_layer() -> None:
 def table() -> str:
     """The layers as a Markdown table."""
     rows = [
-        f"| `{name}` | {layer.what} | {', '.join(f'`{b}`' for b in layer.below)} |" for name, layer in LAYERS.items()
+        f"| `{name}` | {layer.description} | {', '.join(f'`{b}`' for b in layer.below)} |"
+        for name, layer in LAYERS.items()
     ]
     return "\n".join(["| layer | what it is | imports |", "|---|---|---|", *rows])
 
@@ -177,7 +179,7 @@ def with_table(page: str) -> str:
     return f"{before}<!-- layers: -->\n{table()}\n<!-- :layers -->{after}"
 
 
-def test_the_table_in_the_design_page_is_this_one() -> None:
+def test_the_layer_table_in_the_design_page_is_up_to_date() -> None:
     page = DESIGN.read_text("utf-8")
     assert with_table(page) == page, "run python -m tests.test_layers"
 
@@ -189,63 +191,63 @@ def test_layers_are_listed_from_the_bottom_up() -> None:
         known.add(layer)
 
 
-def test_a_module_imports_its_own_layer_and_those_it_may() -> None:
+def test_modules_import_only_their_own_layer_and_allowed_layers() -> None:
     for module in sources():
-        may = {layer_of(module), *LAYERS[layer_of(module)].below}
+        allowed = {layer_of(module), *LAYERS[layer_of(module)].below}
         for imported, statement in modules_imported(module):
-            assert layer_of(imported) in may, f"{module}:{statement.line} imports {imported}"
+            assert layer_of(imported) in allowed, f"{module}:{statement.line} imports {imported}"
 
 
-def test_what_is_allowed_is_used() -> None:
-    # An arrow that nobody needs any more would let the next one through unseen.
+def test_every_allowed_dependency_is_used() -> None:
+    # An unused permission would let an unintended import pass unnoticed.
     used: dict[str, set[str]] = {layer: set() for layer in LAYERS}
     for module in sources():
         used[layer_of(module)] |= {layer_of(name) for name, _ in modules_imported(module)} - {layer_of(module)}
     assert {name: layer.below for name, layer in LAYERS.items() if {*layer.below} - used[name]} == {}
 
 
-MAY_ASK_THE_KIND = ("strategies", "reducers", "methods", "notation")
+MAY_CHECK_CONCRETE_TYPES = ("strategies", "reducers", "methods", "notation")
 
 
-def kinds_asked(dotted: str) -> Iterator[tuple[int, object]]:
-    """The classes that a module asks for by `isinstance`, `issubclass` or a `case`."""
+def types_checked(dotted: str) -> Iterator[tuple[int, object]]:
+    """The classes that a module tests for with `isinstance`, `issubclass` or `case`."""
     names = vars(importlib.import_module(f"thinwire.{dotted}".removesuffix(".__init__")))
     for node in ast.walk(sources()[dotted]):
-        asked: ast.expr
+        classes: ast.expr
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
-            asked = node.args[1]
+            classes = node.args[1]
         elif isinstance(node, ast.MatchClass):
-            asked = node.cls
+            classes = node.cls
         else:
             continue
         try:
-            found = eval(compile(ast.Expression(asked), dotted, "eval"), dict(names))
+            found = eval(compile(ast.Expression(classes), dotted, "eval"), dict(names))
         except NameError:  # a local name
             continue
         for kind in found if isinstance(found, tuple) else getattr(found, "__args__", (found,)):
-            yield asked.lineno, kind
+            yield classes.lineno, kind
 
 
-def test_only_their_own_layers_ask_for_a_concrete_strategy_or_reducer() -> None:
-    # Everyone else asks the protocols. An abstract class is a protocol, too.
-    asked = []
+def test_only_their_own_layers_check_for_concrete_strategies_or_reducers() -> None:
+    # All other layers use the protocols. Abstract classes count as protocols.
+    found = []
     for module in sources():
-        if layer_of(module) in (*MAY_ASK_THE_KIND, "__main__"):
+        if layer_of(module) in (*MAY_CHECK_CONCRETE_TYPES, "__main__"):
             continue
-        for line, kind in kinds_asked(module):
+        for line, kind in types_checked(module):
             method = isinstance(kind, type) and issubclass(kind, extend.Strategy | extend.Reducer)
             if method and not inspect.isabstract(kind):
-                asked.append(f"{module}:{line} {kind.__name__}")
-    assert asked == []
+                found.append(f"{module}:{line} {kind.__name__}")
+    assert found == []
 
 
-def test_no_modules_import_each_other() -> None:
-    # Within a layer too. A package's own file stands for all in it, so it may import them and not they it.
+def test_no_import_cycles_between_modules() -> None:
+    # Also within a layer. A package's __init__ may import its modules; they may not import it.
     graph = {module: {name for name, _ in modules_imported(module)} for module in sources()}
     done: set[str] = set()
 
     def visit(module: str, path: tuple[str, ...]) -> None:
-        assert module not in path, f"a cycle: {' -> '.join([*path[path.index(module) :], module])}"
+        assert module not in path, f"import cycle: {' -> '.join([*path[path.index(module) :], module])}"
         if module not in done:
             for below in sorted(graph[module]):
                 visit(below, (*path, module))
@@ -255,7 +257,7 @@ def test_no_modules_import_each_other() -> None:
         visit(module, ())
 
 
-def test_the_core_knows_nothing_of_torch_but_its_tensor() -> None:
+def test_the_protocols_import_only_tensor_from_torch() -> None:
     foreign = {
         (statement.module, statement.name)
         for name in PROTOCOLS
@@ -270,19 +272,19 @@ def is_foreign(module: str) -> bool:
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_a_protocol_fits_on_a_page(name: str) -> None:
+def test_a_protocol_module_has_at_most_240_lines(name: str) -> None:
     assert len((ROOT / "core" / f"{name}.py").read_text().splitlines()) <= 240
 
 
 def attributes(dotted: str) -> Iterator[tuple[str, str, int]]:
-    """Wherever a module writes `name.attribute`: both, and the line."""
+    """Every `name.attribute` in a module: name, attribute and line."""
     for node in ast.walk(sources()[dotted]):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             yield node.value.id, node.attr, node.lineno
 
 
-def test_no_two_files_have_one_name() -> None:
-    # Except a compiled loop and its twin, which are found by their common name.
+def test_module_names_are_unique() -> None:
+    # Except a compiled loop and its torch twin, which are looked up by their common name.
     paths: dict[str, list[str]] = {}
     for module in sources():
         package, _, name = module.rpartition(".")
@@ -291,7 +293,7 @@ def test_no_two_files_have_one_name() -> None:
     assert {name: modules for name, modules in paths.items() if len(modules) > 1} == {}
 
 
-def test_only_transports_know_torch_distributed() -> None:
+def test_only_transports_import_torch_distributed() -> None:
     for module in (m for m in sources() if layer_of(m) not in ("transports", *STARTS_PROCESSES)):
         for statement in imports(module):
             full = f"{statement.module}.{statement.name}" if statement.name else statement.module
@@ -316,7 +318,7 @@ def test_the_lab_uses_public_names_only() -> None:
             assert name not in public or attribute in public[name], f"{module}:{line} uses {name}.{attribute}"
 
 
-def test_nothing_is_unpickled_or_evaluated() -> None:
+def test_no_module_unpickles_or_evaluates_code() -> None:
     unpicklers = {"pickle", "marshal", "shelve", "dill"}
     for module, tree in sources().items():
         assert not {statement.module.split(".")[0] for statement in imports(module)} & unpicklers, module
@@ -328,7 +330,7 @@ def test_nothing_is_unpickled_or_evaluated() -> None:
                 assert safe, f"{module}:{node.lineno} unpickles"
 
 
-def test_the_lazy_names_are_those_that_type_checkers_see() -> None:
+def test_lazy_names_match_the_imports_for_type_checkers() -> None:
     (guarded,) = (node for node in sources()["__init__"].body if isinstance(node, ast.If))
     seen = {
         node.module: tuple(alias.name for alias in node.names)
@@ -343,12 +345,12 @@ def test_the_lazy_names_are_those_that_type_checkers_see() -> None:
 @pytest.mark.parametrize(
     "first", ["import thinwire.attach", "import thinwire.replicator", "from thinwire import attach"]
 )
-def test_attach_is_the_function_whatever_was_imported_first(first: str) -> None:
+def test_attach_is_a_function_after_any_first_import(first: str) -> None:
     script = f"{first}; import thinwire; assert callable(thinwire.attach); assert thinwire.attach.__name__ == 'attach'"
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_the_public_names_are_sorted_and_there() -> None:
+def test_public_names_are_unique_and_exist() -> None:
     assert len(set(thinwire.__all__)) == len(thinwire.__all__)
     assert all(hasattr(thinwire, name) for name in thinwire.__all__)
 

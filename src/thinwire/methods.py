@@ -1,4 +1,4 @@
-"""What a method stands for: an object, its notation or a short name; and its other forms."""
+"""Methods: objects, notations and short names, and the sharded, served, gathered and settled forms."""
 
 import difflib
 from collections.abc import Callable
@@ -16,7 +16,7 @@ SERVER = "server:"  # before a method: through a parameter server on rank 0
 
 
 def strategy_of(method: MethodLike) -> Strategy:
-    """The strategy that an object, its notation or a short name stands for."""
+    """The strategy for a method: an object, its notation or a short name. Codecs and reducers become `DataParallel`."""
     method = _built(method)
     return method if isinstance(method, Strategy) else DataParallel(method)
 
@@ -27,36 +27,34 @@ def sharded(method: MethodLike) -> Codec | Reducer | Strategy:
 
 
 def served(method: MethodLike, rank: int | None = None, dedicated: bool | None = None) -> Codec | Reducer | Strategy:
-    """The form with a parameter server; in short, "server:" before the method.
+    """The form with a parameter server; as a notation, the prefix "server:".
 
     By default the server is rank 0 and trains like the others; a `dedicated` server has no gradients of its own.
     """
     built = _built(method)
     if isinstance(built, Strategy) and not built.mean_of_all:
-        raise ValueError(
-            f"{notation_of(built)} cannot go through a server: its reducers do not work on all ranks at once"
-        )
+        raise ValueError(f"{notation_of(built)} cannot use a parameter server: its reducers do not run over all ranks")
     return forms.served(built, rank, dedicated)
 
 
 def gathered(method: MethodLike) -> Codec | Reducer | Strategy:
-    """The form with an all-gather: every rank receives every other's full message. One round, for few ranks."""
+    """The form with an all-gather: every rank receives every full message. One round; for few ranks."""
     return _with_all(forms.gathered, _built(method))
 
 
 def _with_all(rewritten: Callable[[Built], Built], method: Built) -> Built:
-    """Only a strategy with reducers over all ranks has other forms."""
+    """Rewrite a method; a strategy whose reducers do not run over all ranks is returned unchanged."""
     return method if isinstance(method, Strategy) and not method.mean_of_all else rewritten(method)
 
 
 def settled(method: MethodLike) -> Codec | Reducer | Strategy:
-    """What a method becomes after its warm-up steps."""
+    """The method that remains after warm-up."""
     built = forms.settled(_built(method))
     return built.settled() if isinstance(built, Strategy) else built
 
 
 def notation_of(strategy: Strategy) -> str:
-    """The shortest notation that stands for a strategy."""
+    """The shortest notation of a strategy."""
     plain = isinstance(strategy, DataParallel) and strategy == DataParallel(strategy.reducer)
     return repr(strategy.reducer) if plain else repr(strategy)  # type: ignore[attr-defined]  # it is DataParallel then
 

@@ -13,7 +13,7 @@ import thinwire
 from thinwire import load_low_rank, strategy_of
 from thinwire.runtime.preparation import prepared
 
-from ..rehearsal import Rehearsal
+from ..reference_run import ReferenceRun
 from .processes import run
 from .test_local_updates import attached, counts
 from .training import INPUTS, all_same, batch, classifier, held_out_loss, loss_of, parameters, refusal, same, train
@@ -57,16 +57,16 @@ def simulated(method: str, ranks: int, kind: str) -> list[Any]:
     optimizers = [optimizer_of(kind, model) for model in models]
     strategy = strategy_of(method)
     crew = enumerate(zip(models, optimizers, strict=True))
-    between = Rehearsal(strategy, [prepared(strategy, m, o, rank=r, size=ranks) for r, (m, o) in crew])
+    reference = ReferenceRun(strategy, [prepared(strategy, m, o, rank=r, size=ranks) for r, (m, o) in crew])
     for step in range(STEPS):
         for rank, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
             optimizer.zero_grad()
             loss_of(model, step, rank).backward()
-        between.before_update()
+        reference.before_update()
         for optimizer in optimizers:
             optimizer.step()
-        between.after_update()
-    return [(parameters(model), counts(meter)) for model, meter in zip(models, between.meters, strict=True)]
+        reference.after_update()
+    return [(parameters(model), counts(meter)) for model, meter in zip(models, reference.meters, strict=True)]
 
 
 @pytest.mark.parametrize(("ranks", "kind"), [(4, "sgd"), (2, "adam")])

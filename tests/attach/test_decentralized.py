@@ -17,7 +17,7 @@ from thinwire import extend, inspect, strategy_of
 from thinwire.simulate import replica_of
 
 from ..contracts.table import TOPOLOGIES
-from ..rehearsal import Rehearsal
+from ..reference_run import ReferenceRun
 from .processes import run
 from .training import (
     CLASSES,
@@ -75,33 +75,35 @@ def trained(method: str, kind: str = "sgd") -> dict[str, Any]:
     return found
 
 
-def rehearsed(strategy: extend.Strategy, models: list[nn.Module], optimizers: list[Optimizer], steps: int) -> Rehearsal:
+def run_reference(
+    strategy: extend.Strategy, models: list[nn.Module], optimizers: list[Optimizer], steps: int
+) -> ReferenceRun:
     replicas = [replica_of(model, rank=rank, size=len(models)) for rank, model in enumerate(models)]
-    between = Rehearsal(strategy, replicas)
+    reference = ReferenceRun(strategy, replicas)
     for step in range(steps):
         for rank, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
             optimizer.zero_grad()
             loss_of(model, step, rank).backward()
-        between.before_update()
+        reference.before_update()
         for optimizer in optimizers:
             optimizer.step()
-        between.after_update()
-    return between
+        reference.after_update()
+    return reference
 
 
-def simulated(method: str, ranks: int, kind: str = "sgd") -> tuple[list[dict[str, Tensor]], Rehearsal]:
+def simulated(method: str, ranks: int, kind: str = "sgd") -> tuple[list[dict[str, Tensor]], ReferenceRun]:
     models = [normed() for _ in range(ranks)]
-    between = rehearsed(strategy_of(method), models, [optimizer_of(kind, model) for model in models], STEPS)
-    between.consensus([dict(model.named_buffers()) for model in models])
-    return [parameters(model) for model in models], between
+    reference = run_reference(strategy_of(method), models, [optimizer_of(kind, model) for model in models], STEPS)
+    reference.consensus([dict(model.named_buffers()) for model in models])
+    return [parameters(model) for model in models], reference
 
 
 @pytest.mark.parametrize(("method", "ranks"), [(method, 4) for method in (*NEIGHBOURS, *MORE)] + [("osgp", 2)])
 def test_real_ranks_are_simulated_ranks_to_the_bit_and_to_the_byte(method: str, ranks: int) -> None:
-    real, (expected, between) = run(trained, method, ranks=ranks), simulated(method, ranks)
+    real, (expected, reference) = run(trained, method, ranks=ranks), simulated(method, ranks)
     for rank in range(ranks):
         assert same(real[rank]["parameters"], expected[rank])
-        assert real[rank]["counts"] == counts(between.meters[rank])
+        assert real[rank]["counts"] == counts(reference.meters[rank])
     if ranks > 2:  # of two, some have the mean after every step
         assert not all_same(result["parameters"] for result in real), "each has gone its own way"
 
@@ -378,7 +380,7 @@ def test_nobody_waits_forever_on_any_graph() -> None:
     real = run(over_all_graphs, ranks=4)
     for i, topology in enumerate(TOPOLOGIES):
         models = [classifier() for _ in range(4)]
-        rehearsed(thinwire.PushSum(topology=topology), models, [sgd(model) for model in models], 3)
+        run_reference(thinwire.PushSum(topology=topology), models, [sgd(model) for model in models], 3)
         assert all(same(real[rank][i], parameters(model)) for rank, model in enumerate(models)), topology
 
 

@@ -1,4 +1,4 @@
-"""LGC on real ranks: the same values as in a rehearsal, replicas equal to the bit, and checkpoints in each phase."""
+"""LGC on real ranks: the same values as in the reference run, bit-identical replicas, checkpoints in each phase."""
 
 import copy
 import warnings
@@ -14,7 +14,7 @@ from torch.optim import SGD
 import thinwire
 from thinwire import inspect, simulate
 
-from ..rehearsal import Rehearsal
+from ..reference_run import ReferenceRun
 from .processes import run
 from .training import all_same, classifier, loss_of, parameters, same, sgd
 
@@ -74,48 +74,50 @@ def trained(method: str) -> dict[str, Any]:
     }
 
 
-def rehearsed(method: str, ranks: int) -> tuple[list[dict[str, Tensor]], Rehearsal]:
+def run_reference(method: str, ranks: int) -> tuple[list[dict[str, Tensor]], ReferenceRun]:
     """The same in one process."""
     nets = [Deeper() for _ in range(ranks)]
     optimizers = [sgd(net) for net in nets]
     strategy = thinwire.strategy_of(method)
     serving = inspect.dedicated_servers(strategy)
-    between = Rehearsal(strategy, [simulate.replica_of(net, rank=rank, size=ranks) for rank, net in enumerate(nets)])
+    reference = ReferenceRun(
+        strategy, [simulate.replica_of(net, rank=rank, size=ranks) for rank, net in enumerate(nets)]
+    )
     for step in range(STEPS):
         for rank, (net, optimizer) in enumerate(zip(nets, optimizers, strict=True)):
             optimizer.zero_grad()
             if rank not in serving:
                 loss_of(net, step, rank).backward()  # type: ignore[no-untyped-call]
-        between.before_update()
+        reference.before_update()
         for optimizer in optimizers:
             optimizer.step()
-        between.after_update()
+        reference.after_update()
         assert all_same(parameters(net) for net in nets), f"replicas differ after step {step}"
-    return [parameters(net) for net in nets], between
+    return [parameters(net) for net in nets], reference
 
 
 @pytest.mark.filterwarnings("ignore:after step")
 @pytest.mark.parametrize(("method", "ranks"), [(RING, 4), (SENT, 2), (HELD, 2), (SERVED, 4), (APART, 3)])
-def test_real_ranks_have_the_values_of_a_rehearsal(method: str, ranks: int) -> None:
+def test_real_ranks_have_the_values_of_the_reference_run(method: str, ranks: int) -> None:
     results = run(trained, method, ranks=ranks)
-    expected, between = rehearsed(method, ranks)
+    expected, reference = run_reference(method, ranks)
     assert all_same(result["parameters"] for result in results)
     assert same(results[0]["parameters"], expected[0])
-    assert [result["payload"] for result in results] == [meter.payload_bytes for meter in between.meters]
+    assert [result["payload"] for result in results] == [meter.payload_bytes for meter in reference.meters]
     assert all("joined ones" in result["kinds"] for result in results)
     if "LGC" in method:
         assert len({result["learning"] for result in results}) == 1, "all know alike whether they learn"
         assert not results[0]["learning"].goes_on, "no codes were said"
-        assert results[0]["learning"].error == results[0]["code_error"] == between.meters[0].code_error
-        assert results[0]["relearned"] == between.meters[0].relearned
+        assert results[0]["learning"].error == results[0]["code_error"] == reference.meters[0].code_error
+        assert results[0]["relearned"] == reference.meters[0].relearned
 
 
 @pytest.mark.filterwarnings("ignore:after step")
 @pytest.mark.parametrize("method", [RING, SERVED])
 def test_eight_replicas_stay_equal_to_the_bit(method: str) -> None:
-    found, between = rehearsed(method, 8)
+    found, reference = run_reference(method, 8)
     assert all_same(found)
-    (learning,) = between.learning().values()
+    (learning,) = reference.learning().values()
     assert not learning.goes_on
 
 
@@ -150,12 +152,12 @@ def test_a_code_that_does_not_do_is_told_of() -> None:
     method = f"WarmUp(2, DGC(by=LeaderTopK(0.05, values={code}, order='value')))"
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        _, between = rehearsed(method, 2)
+        _, reference = run_reference(method, 2)
     assert [str(warning.message).split(",")[0] for warning in told] == [f"after step {n}" for n in (6, 10, 14, 18)]
     assert str(told[0].message).endswith("values are sent without it until a better one is learned")
-    assert all(meter.relearned == 4 for meter in between.meters), "after 6, 10, 14 and 18 steps"
-    assert between.meters[0].as_dict()["thinwire/relearned"] == 4
-    assert between.meters[0].code_error > 0.01
+    assert all(meter.relearned == 4 for meter in reference.meters), "after 6, 10, 14 and 18 steps"
+    assert reference.meters[0].as_dict()["thinwire/relearned"] == 4
+    assert reference.meters[0].code_error > 0.01
 
 
 def test_a_drop_of_the_learning_rate_is_looked_into() -> None:
@@ -164,7 +166,7 @@ def test_a_drop_of_the_learning_rate_is_looked_into() -> None:
     nets = [Deeper() for _ in range(2)]
     optimizers = [sgd(net) for net in nets]
     replicas = [simulate.replica_of(net, rank=rank, size=2) for rank, net in enumerate(nets)]
-    between = Rehearsal(thinwire.strategy_of(method), replicas)
+    reference = ReferenceRun(thinwire.strategy_of(method), replicas)
     looks: list[tuple[float, bool]] = []
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -173,17 +175,17 @@ def test_a_drop_of_the_learning_rate_is_looked_into() -> None:
                 optimizer.param_groups[0]["lr"] = 0.1 if step < 40 else 0.001
                 optimizer.zero_grad()
                 loss_of(net, step, rank).backward()  # type: ignore[no-untyped-call]
-            before = between.meters[0].code_error
-            between.before_update()
+            before = reference.meters[0].code_error
+            reference.before_update()
             for optimizer in optimizers:
                 optimizer.step()
-            between.after_update()
-            (learning,) = between.learning().values() or (None,)
+            reference.after_update()
+            (learning,) = reference.learning().values() or (None,)
             if step == 39:
                 assert not learning.goes_on, "codes were never said"
             if learning is not None and step >= 40 and learning.error != before:
                 looks.append((learning.error, learning.goes_on))
     assert len(looks) >= 20 // 3, "the error is looked at after the drop"
     assert all(goes_on for error, goes_on in looks if error > 0.9)
-    assert len(told) == between.meters[0].relearned
+    assert len(told) == reference.meters[0].relearned
     assert all_same(parameters(net) for net in nets)

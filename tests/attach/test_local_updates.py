@@ -17,7 +17,7 @@ from thinwire import inspect, strategy_of
 from thinwire.simulate import replica_of
 
 from ..contracts.table import LOCAL
-from ..rehearsal import Rehearsal
+from ..reference_run import ReferenceRun
 from .processes import run
 from .training import INPUTS, all_same, batch, classifier, held_out_loss, loss_of, parameters, refusal, same, sgd, train
 
@@ -62,7 +62,7 @@ def simulated(method: str, ranks: int, kind: str) -> list[Any]:
     models = [normed() for _ in range(ranks)]
     optimizers = [optimizer_of(kind, model) for model in models]
     replicas = [replica_of(model, rank=rank, size=ranks) for rank, model in enumerate(models)]
-    between = Rehearsal(strategy_of(method), replicas)
+    reference = ReferenceRun(strategy_of(method), replicas)
     for step in range(STEPS):
         losses = []
         for rank, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
@@ -70,12 +70,12 @@ def simulated(method: str, ranks: int, kind: str) -> list[Any]:
             loss = loss_of(model, step, rank)
             loss.backward()
             losses.append(loss.item())
-        between.before_update(losses)
+        reference.before_update(losses)
         for optimizer in optimizers:
             optimizer.step()
-        between.after_update()
-    between.land()
-    return [(parameters(model), counts(meter)) for model, meter in zip(models, between.meters, strict=True)]
+        reference.after_update()
+    reference.land()
+    return [(parameters(model), counts(meter)) for model, meter in zip(models, reference.meters, strict=True)]
 
 
 @pytest.mark.parametrize(("ranks", "kind"), [(4, "sgd"), (2, "adam")])

@@ -12,7 +12,7 @@ import thinwire
 import thinwire.lab
 from thinwire import simulate
 
-from ..rehearsal import Rehearsal
+from ..reference_run import ReferenceRun
 from .training import NAMES, classifier, sgd
 
 torch.set_num_threads(1)
@@ -24,7 +24,7 @@ def use(method: str) -> None:
     for p in (p for model in models for p in model.parameters()):
         p.grad = torch.randn(p.shape, generator=draw)
     replicas = [simulate.replica_of(model, rank=rank, size=len(models)) for rank, model in enumerate(models)]
-    Rehearsal(thinwire.strategy_of(method), replicas).before_update()
+    ReferenceRun(thinwire.strategy_of(method), replicas).before_update()
 
 
 sgd(classifier())  # torch imports its compiler for the first optimizer, which takes as long as all of torch

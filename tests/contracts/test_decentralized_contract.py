@@ -14,7 +14,7 @@ from thinwire.extend import Decentralized, Replica
 from thinwire.simulate import replica_of
 
 from ..helpers import random, same_bits, same_states
-from ..rehearsal import Rehearsal
+from ..reference_run import ReferenceRun
 from .table import NEIGHBOURS
 
 every_strategy = pytest.mark.parametrize("strategy", NEIGHBOURS, ids=repr)
@@ -32,25 +32,25 @@ def replicas(ranks: int, dtype: torch.dtype = torch.float32, alike: bool = False
     return made
 
 
-def begun(strategy: Decentralized, ranks: list[Replica]) -> Rehearsal:
+def begun(strategy: Decentralized, ranks: list[Replica]) -> ReferenceRun:
     """As if replicas had begun alike, and gone their own ways in a first step."""
     differ = [{name: p.detach().clone() for name, p in replica.parameters.items()} for replica in ranks]
     for replica in ranks:
         for name, p in replica.parameters.items():
             p.data.copy_(ranks[0].parameters[name].detach())
-    between = Rehearsal(strategy, ranks)
-    between.before_update()
+    reference = ReferenceRun(strategy, ranks)
+    reference.before_update()
     for replica, there in zip(ranks, differ, strict=True):
         for name, p in replica.parameters.items():
             p.data.copy_(there[name])
-    between.after_update()
-    return between
+    reference.after_update()
+    return reference
 
 
-def mixed(between: Rehearsal, rounds: int) -> None:
+def mixed(reference: ReferenceRun, rounds: int) -> None:
     for _ in range(rounds):
-        between.before_update()
-        between.after_update()
+        reference.before_update()
+        reference.after_update()
 
 
 @every_strategy
@@ -58,9 +58,9 @@ def mixed(between: Rehearsal, rounds: int) -> None:
 def test_the_mean_stays_and_replicas_come_closer(strategy: Decentralized, size: int) -> None:
     ranks = replicas(size)
     before = {name: torch.stack([r.parameters[name].detach() for r in ranks]).mean(0) for name in ranks[0].parameters}
-    between = begun(strategy, ranks)
-    mixed(between, 60)  # a vector a round takes its time, however small the matrices
-    found = between.consensus()
+    reference = begun(strategy, ranks)
+    mixed(reference, 60)  # a vector a round takes its time, however small the matrices
+    found = reference.consensus()
     for name, mean in before.items():
         torch.testing.assert_close(found.means[name], mean, rtol=1e-4, atol=1e-4)
     # They began at distances of 0.7 (2 ranks) to 1.8 (5 ranks). A few bits an entry leave them apart by the rounding.
@@ -71,9 +71,9 @@ def test_the_mean_stays_and_replicas_come_closer(strategy: Decentralized, size: 
 def test_replicas_that_are_alike_stay_as_they_are(strategy: Decentralized) -> None:
     ranks = replicas(4, alike=True)
     before = {name: p.detach().clone() for name, p in ranks[0].parameters.items()}
-    between = Rehearsal(strategy, ranks)
-    mixed(between, 5)
-    between.land()
+    reference = ReferenceRun(strategy, ranks)
+    mixed(reference, 5)
+    reference.land()
     for replica in ranks:
         for name, p in replica.parameters.items():
             torch.testing.assert_close(p.detach(), before[name], rtol=1e-5, atol=1e-5)
@@ -82,38 +82,38 @@ def test_replicas_that_are_alike_stay_as_they_are(strategy: Decentralized) -> No
 @every_strategy
 def test_a_rank_alone_trains_as_if_there_were_no_strategy(strategy: Decentralized) -> None:
     (alone,) = replicas(1)
-    between = Rehearsal(strategy, [alone])
+    reference = ReferenceRun(strategy, [alone])
     expected = {name: p.detach().clone() for name, p in alone.parameters.items()}
     for _ in range(4):
-        between.before_update()
+        reference.before_update()
         for name, p in alone.parameters.items():
             p.data.sub_(0.5)
             expected[name].sub_(0.5)
-        between.after_update()
-    between.land()
+        reference.after_update()
+    reference.land()
     assert all(same_bits(p.detach(), expected[name]) for name, p in alone.parameters.items())
-    assert between.meters[0].link_bytes == 0
+    assert reference.meters[0].link_bytes == 0
 
 
 @every_strategy
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
 def test_other_types_are_mixed_too(strategy: Decentralized, dtype: torch.dtype) -> None:
-    between = begun(strategy, replicas(3, dtype))
-    apart = between.consensus().distance
-    mixed(between, 10)
-    found = between.consensus()
+    reference = begun(strategy, replicas(3, dtype))
+    apart = reference.consensus().distance
+    mixed(reference, 10)
+    found = reference.consensus()
     assert found.distance < max(apart, 0.1)
-    assert all(p.dtype == dtype for p in between.replicas[0].parameters.values())
+    assert all(p.dtype == dtype for p in reference.replicas[0].parameters.values())
     assert all(mean.isfinite().all() for mean in found.means.values())
 
 
 @every_strategy
 def test_a_replica_that_is_not_finite_ends_the_run_by_name(strategy: Decentralized) -> None:
     ranks = replicas(3)
-    between = begun(strategy, ranks)
+    reference = begun(strategy, ranks)
     ranks[1].parameters["3.weight"].data[2, 3] = math.nan
     with pytest.raises(NonFiniteError, match=r"the parameters of .*3\.weight"):
-        mixed(between, 3)
+        mixed(reference, 3)
 
 
 @every_strategy
@@ -124,16 +124,16 @@ def test_a_checkpoint_goes_on_to_the_bit(strategy: Decentralized) -> None:
     file = io.BytesIO()
     torch.save([plain(state) for state in first.states], file)
     file.seek(0)
-    second = Rehearsal(
+    second = ReferenceRun(
         strategy, [replica._replace(parameters=deepcopy(replica.parameters)) for replica in first.replicas]
     )
     states = torch.load(file, weights_only=True)
     second.states = [restored(state, saved) for state, saved in zip(second.states, states, strict=True)]
     for meter in second.meters:
         meter.steps = first.meters[0].steps
-    for between in (first, second):
-        mixed(between, 4)
-        between.land()
+    for reference in (first, second):
+        mixed(reference, 4)
+        reference.land()
     assert same_states(first.states, second.states)
     for here, there in zip(first.replicas, second.replicas, strict=True):
         assert all(same_bits(p.detach(), there.parameters[name].detach()) for name, p in here.parameters.items())
@@ -142,13 +142,13 @@ def test_a_checkpoint_goes_on_to_the_bit(strategy: Decentralized) -> None:
 @every_strategy
 def test_what_is_left_of_the_ranks_goes_on(strategy: Decentralized) -> None:
     size = 4
-    between = begun(strategy, replicas(size))
-    mixed(between, 3)
-    between.land()
+    reference = begun(strategy, replicas(size))
+    mixed(reference, 3)
+    reference.land()
     survivors = tuple(rank for rank in range(size) if rank != 1)
-    left = [between.replicas[rank]._replace(rank=i, size=len(survivors)) for i, rank in enumerate(survivors)]
-    again = Rehearsal(strategy.without_failed(survivors, size), left)
-    again.states = [outcome.state for outcome in again.sender.run([again.strategy.rejoin(r) for r in left])]
+    left = [reference.replicas[rank]._replace(rank=i, size=len(survivors)) for i, rank in enumerate(survivors)]
+    again = ReferenceRun(strategy.without_failed(survivors, size), left)
+    again.states = [outcome.state for outcome in again.transport.run([again.strategy.rejoin(r) for r in left])]
     before = again.consensus()
     mixed(again, 60)
     after = again.consensus()
@@ -159,8 +159,8 @@ def test_what_is_left_of_the_ranks_goes_on(strategy: Decentralized) -> None:
 
 @every_strategy
 def test_all_that_is_said_is_about_a_layer(strategy: Decentralized) -> None:
-    between = begun(strategy, replicas(3))
-    mixed(between, 2)
-    layers, meter = between.layers(), between.meters[0]
+    reference = begun(strategy, replicas(3))
+    mixed(reference, 2)
+    layers, meter = reference.layers(), reference.meters[0]
     assert sum(layer.payload_bytes for layer in layers.values()) == meter.payload_bytes
-    assert {name for layer in layers.values() for name in layer.names} == set(between.replicas[0].parameters)
+    assert {name for layer in layers.values() for name in layer.names} == set(reference.replicas[0].parameters)

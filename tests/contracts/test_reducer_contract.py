@@ -13,7 +13,7 @@ from thinwire.core.lazy import materialize, norm
 from thinwire.core.states import plain, restored
 from thinwire.extend import Reducer
 
-from ..helpers import Held, by_rank, same_bits, same_states, started, step
+from ..helpers import ReducerStep, by_rank, same_bits, same_states, started, step
 from .table import FEEDBACK, LOSSLESS_REDUCERS, REDUCERS
 
 RANKS = (1, 2, 3)
@@ -24,7 +24,9 @@ every_reducer = pytest.mark.parametrize("reducer", REDUCERS, ids=repr)
 every_size = pytest.mark.parametrize("ranks", RANKS)
 
 
-def warmed(reducer: Reducer, ranks: int, steps: int = 2, shape: tuple[int, ...] = MATRIX) -> tuple[Reducer, Held]:
+def warmed(
+    reducer: Reducer, ranks: int, steps: int = 2, shape: tuple[int, ...] = MATRIX
+) -> tuple[Reducer, ReducerStep]:
     """A reducer that has been at work for some steps, past its warm-up."""
     suited, states = started(reducer, torch.zeros(shape), ranks)
     for i in range(steps):

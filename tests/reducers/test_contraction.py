@@ -39,7 +39,7 @@ from thinwire.core.lazy import materialize
 from thinwire.extend import Codec, Reducer, Replica
 
 from ..helpers import by_rank, random, started, step
-from ..rehearsal import Rehearsal
+from ..reference_run import ReferenceRun
 
 MEMORIES = (ErrorFeedback, Difference, EF21)
 
@@ -145,12 +145,12 @@ def test_by_rate_is_for_the_outermost_error_feedback_only() -> None:
         ErrorFeedback(Sharded(TopK(0.1), Sign()), by_rate=True)
 
 
-def test_by_rate_with_local_sgd_is_an_error_in_a_rehearsal() -> None:
+def test_by_rate_with_local_sgd_is_an_error_in_a_reference_run() -> None:
     replica = Replica.of({"x": torch.ones(4, requires_grad=True)})
     with pytest.raises(ValueError, match="by_rate=True is for gradients, and LocalSGD"):
-        Rehearsal(LocalSGD(ErrorFeedback(TopK(0.5), by_rate=True)), [replica]).before_update(rate=0.1)
-    with pytest.raises(ValueError, match="needs to know the learning rate"):
-        Rehearsal(DataParallel(ErrorFeedback(TopK(0.5), by_rate=True)), [replica]).before_update()
+        ReferenceRun(LocalSGD(ErrorFeedback(TopK(0.5), by_rate=True)), [replica]).before_update(rate=0.1)
+    with pytest.raises(ValueError, match="needs the learning rate"):
+        ReferenceRun(DataParallel(ErrorFeedback(TopK(0.5), by_rate=True)), [replica]).before_update()
 
 
 def test_gossip_takes_differences_and_not_ef21() -> None:
@@ -169,18 +169,18 @@ def descended(reducer: Codec | Reducer, vectors: Tensor, rate: float, steps: int
     """Gradient descent on the mean of <a, x>^2 + |x|^2 / 4, a rank for each vector: where it was after each step."""
     points = [start.clone().requires_grad_() for _ in vectors]
     replicas = [Replica.of({"x": x}, "other", rank, len(points)) for rank, x in enumerate(points)]
-    rehearsal = Rehearsal(DataParallel(reducer), replicas)
+    reference = ReferenceRun(DataParallel(reducer), replicas)
     path = [start.clone()]
     for _ in range(steps):
         for x, vector in zip(points, vectors, strict=True):
             loss = (vector @ x) ** 2 + x.square().sum() / 4
             (x.grad,) = torch.autograd.grad(loss, x)
-        rehearsal.before_update()
+        reference.before_update()
         with torch.no_grad():
             for x in points:
                 assert x.grad is not None
                 x -= rate * x.grad
-        rehearsal.after_update()
+        reference.after_update()
         path.append(points[0].detach().clone())
     return torch.stack(path)
 

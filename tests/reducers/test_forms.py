@@ -32,7 +32,7 @@ from thinwire.inspect import dedicated_servers, servers
 from thinwire.methods import METHODS, notation_of
 from thinwire.simulate import replica_of
 
-from ..rehearsal import Rehearsal
+from ..reference_run import ReferenceRun
 
 
 @pytest.mark.parametrize(
@@ -141,14 +141,14 @@ def test_so_have_those_who_meet_less_often(name: str) -> None:
 
 def test_a_warm_up_goes_by_way_of_the_server_too() -> None:
     ranks = [replica_of(nn.Linear(3, 2), rank=r, size=3) for r in range(3)]
-    between = Rehearsal(served(LocalSGD(Identity(), every=2, after=3), rank=1), ranks)  # type: ignore[arg-type]
-    between.before_update()
-    assert [set(meter.sent) for meter in between.meters] == [{1}, {0, 2}, {1}]
+    reference = ReferenceRun(served(LocalSGD(Identity(), every=2, after=3), rank=1), ranks)  # type: ignore[arg-type]
+    reference.before_update()
+    assert [set(meter.sent) for meter in reference.meters] == [{1}, {0, 2}, {1}]
 
 
 @pytest.mark.parametrize("name", ["powergossip", "sgp", "ab", "lsgd"])
 def test_who_does_not_speak_with_all_has_no_server(name: str) -> None:
-    with pytest.raises(ValueError, match="cannot go through a server: its reducers do not work on all ranks"):
+    with pytest.raises(ValueError, match="cannot use a parameter server: its reducers do not run over all ranks"):
         strategy_of(f"server:{name}")
 
 

@@ -15,7 +15,7 @@ from thinwire.kernels import positions
 from thinwire.reducers.auto_encoder import AutoEncoder, stepped
 from thinwire.reducers.learned import Learned, learning_of
 
-from ..helpers import Held, random, same_bits, step
+from ..helpers import ReducerStep, random, same_bits, step
 
 LENGTH, RANKS = 320, 3
 QUICK = {"learning_steps": 60, "rate": 3e-3, "check_every": 5, "bound": 0.6}
@@ -37,7 +37,7 @@ def begun(code: Learned, ranks: int = RANKS) -> tuple[Reducer, list[Any]]:
 
 
 @cache  # several tests begin where it ends; a state that was given stays valid
-def trained(code: Learned, steps: int) -> tuple[Reducer, Held]:
+def trained(code: Learned, steps: int) -> tuple[Reducer, ReducerStep]:
     suited, states = begun(code)
     for i in range(steps):
         held = step(suited, alike(i), states)

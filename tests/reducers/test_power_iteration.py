@@ -11,7 +11,7 @@ from thinwire import Average, DataParallel, ErrorFeedback, PowerIteration, Rando
 from thinwire.core.states import plain, restored
 from thinwire.simulate import Simulated, replica_of
 
-from ..helpers import by_rank, exchanged, parameter, random, same_bits, started, step
+from ..helpers import by_rank, exchange_gradients, parameter, random, same_bits, started, step
 from .test_power_sgd import distance, low_rank, repeated, resnet18, trained
 
 
@@ -143,7 +143,7 @@ def test_two_steps_of_resnet18_say_what_powersgd_says_in_one() -> None:
     strategy = DataParallel(PowerIteration(1))
     state = strategy.init(replica)
     for _ in range(2):
-        (outcome,) = transport.run([exchanged(strategy, replica, state)])
+        (outcome,) = transport.run([exchange_gradients(strategy, replica, state)])
         state = outcome.state
     vectors = 9_610  # floats of biases and norms, which are sent as they are in every step
     assert transport.meters[0].payload_bytes == 4 * (45_935 + vectors)

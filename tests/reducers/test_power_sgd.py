@@ -14,7 +14,7 @@ from thinwire.extend import Reducer, Strategy, all_ranks, lockstep
 from thinwire.lab.tasks.models import named
 from thinwire.simulate import Simulated, replica_of
 
-from ..helpers import by_rank, exchanged, parameter, random, same_bits, started, step
+from ..helpers import by_rank, exchange_gradients, parameter, random, same_bits, started, step
 
 
 def low_rank(rows: int, columns: int, rank: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -278,7 +278,7 @@ def resnet18() -> nn.Module:
 def test_a_step_of_resnet18_says_the_published_number_of_floats(rank: int, floats: int) -> None:
     transport, replica = Simulated(1), replica_of(resnet18())
     strategy = DataParallel(PowerSGD(rank))
-    transport.run([exchanged(strategy, replica, strategy.init(replica))])
+    transport.run([exchange_gradients(strategy, replica, strategy.init(replica))])
     assert transport.meters[0].payload_bytes == 4 * floats
     assert transport.meters[0].rounds == 2
 

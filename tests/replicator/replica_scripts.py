@@ -1,4 +1,4 @@
-"""Runs the examples as a command would, in processes that have imported torch before."""
+"""Runs the example scripts as a command would, in processes that have already imported torch."""
 
 import io
 import os
@@ -14,22 +14,22 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def printed(script: str, *arguments: str, ranks: int | None = None, method: str | None = None) -> str:
-    """What an example prints: as so many ranks in this process, or as what this process is, be it alone or a rank."""
+    """The output of an example, run as `ranks` ranks in this process; if None, as the one rank of this process."""
     torch.set_num_threads(1)
     before, sys.argv = (sys.argv, dict(os.environ)), [str(EXAMPLES / script), *arguments]
     os.environ.pop("OMP_NUM_THREADS", None)
     if method is not None:
         os.environ[thinwire.Replicator.VARIABLE] = method
     try:
-        with redirect_stdout(io.StringIO()) as said:
+        with redirect_stdout(io.StringIO()) as output:
             thinwire.run_script(EXAMPLES / script, ranks)
     finally:
         sys.argv, environment = before
         os.environ.clear()
         os.environ.update(environment)
-    return said.getvalue()
+    return output.getvalue()
 
 
 def printed_by_rank(script: str, arguments: tuple[str, ...], method: str | None = None) -> str:
-    """On a rank that is a process: `run` passes on arguments by their places."""
+    """As `printed`, for a rank that is a process: `run` passes positional arguments only."""
     return printed(script, *arguments, method=method)

@@ -1,4 +1,4 @@
-"""One unchanged script: alone, as threads of one process, as processes, on hosts of their own, with any method."""
+"""One unchanged script gives the same model in one process, as threads, as processes and on two hosts, by method."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from thinwire.lab import links as lab_links
 from .replica_scripts import EXAMPLES, printed, printed_by_rank
 
 SCRIPT, ARGUMENTS = "classifier.py", ("--steps", "4")
-# DiLoCo meets every 50 steps: often enough here to have met twice.
+# DiLoCo synchronizes every 50 steps; here every 2, for two synchronizations.
 DILOCO = repr(replace(thinwire.strategy_of("diloco"), every=2))
 METHODS = ["dense", "adacomp", "powergossip", DILOCO]
 
@@ -31,11 +31,11 @@ def by_processes() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_four_threads_give_the_model_of_four_processes(method, by_processes):
+def test_four_threads_give_the_same_model_as_four_processes(method, by_processes):
     assert digest(printed(SCRIPT, *ARGUMENTS, ranks=4, method=method)) == by_processes[method]
 
 
-def test_four_replicas_of_a_plain_python_process_give_it_too(by_processes):
+def test_four_replicas_in_a_plain_python_process_give_the_same_model(by_processes):
     command = [sys.executable, str(EXAMPLES / SCRIPT), *ARGUMENTS, "--replicas", "4"]
     environment = {name: value for name, value in os.environ.items() if name != thinwire.Replicator.VARIABLE}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
@@ -44,21 +44,21 @@ def test_four_replicas_of_a_plain_python_process_give_it_too(by_processes):
     assert digest(ran.stdout) == by_processes["dense"]
 
 
-def test_one_replica_with_all_examples_gives_it_but_for_rounding():
+def test_one_replica_with_all_examples_gives_the_same_up_to_rounding():
     one, four = (printed(SCRIPT, "--steps", "20", ranks=ranks) for ranks in (None, 4))
     found = [[float(x) for x in re.findall(r"(?:loss|to|accuracy) ([\d.]+\d)", text)] for text in (one, four)]
     assert found[0] == pytest.approx(found[1], abs=0.003)
     assert digest(one) != digest(four)
 
 
-def test_methods_differ(by_processes):
+def test_different_methods_give_different_models(by_processes):
     assert len(set(by_processes.values())) == len(METHODS)
 
 
 @pytest.mark.skipif(
-    os.geteuid() != 0 or bool(lab_links.possible()), reason="namespaces that torchrun is started in need root"
+    os.geteuid() != 0 or bool(lab_links.possible()), reason="needs root, to start torchrun in network namespaces"
 )
-def test_two_hosts_under_torchrun_give_it_too(by_processes):
+def test_two_hosts_under_torchrun_give_the_same_model(by_processes):
     from pyroute2 import IPRoute, NetNS, netns
 
     names = [f"thinwire-{os.getpid()}-{side}" for side in "ab"]

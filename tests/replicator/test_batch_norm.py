@@ -1,4 +1,4 @@
-"""Batch norms over all replicas do what torch's does with the batches of all of them joined."""
+"""GlobalBatchNorm gives what torch's batch norm gives for the concatenated batches of all replicas."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -14,7 +14,7 @@ from thinwire import Context, GlobalBatchNorm, Replicator, global_batch_norm
 from thinwire.simulate import InProcessCluster
 
 CHANNELS = 3
-EVEN = ((5, 5), (4, 4))  # examples of each replica, step by step
+EVEN = ((5, 5), (4, 4))  # examples of each replica, by step
 UNEVEN = ((1, 7), (6, 2))
 ONE_EMPTY = ((0, 5), (3, 0))
 LAYOUTS = {"1d": (nn.BatchNorm1d, ()), "line": (nn.BatchNorm1d, (6,)), "2d": (nn.BatchNorm2d, (2, 3))}
@@ -22,7 +22,7 @@ LAYOUTS["3d"] = nn.BatchNorm3d, (2, 1, 2)
 
 
 class Trained(NamedTuple):
-    """What came of a layer: a list has an entry for each step."""
+    """The results of training a layer; the first two lists have an entry for each step."""
 
     outputs: list[Tensor]
     input_gradients: list[Tensor]
@@ -39,12 +39,12 @@ def layer_of(kind: type[nn.Module], **settings: Any) -> nn.Module:
 
 
 def batch(step: int, rank: int, examples: int, *shape: int) -> Tensor:
-    """Every replica's values are about another mean."""
+    """A batch; its mean differs between replicas."""
     return random(examples, CHANNELS, *shape, seed=100 * step + rank, dtype=torch.float64) + 3 * rank
 
 
 def trained(layer: nn.Module, batches: list[Tensor]) -> Trained:
-    """Steps with a loss that weighs every entry of the output, by its place and its value."""
+    """Train with a loss in which every output entry has another gradient."""
     outputs, gradients = [], []
     for x in batches:
         x = x.clone().requires_grad_()
@@ -59,15 +59,17 @@ def trained(layer: nn.Module, batches: list[Tensor]) -> Trained:
 def on_a_replica(
     sizes: tuple[tuple[int, ...], ...], layout: str = "2d", settings: dict[str, Any] | None = None
 ) -> Trained:
-    """What one of the replicas trains; a module-level function, for processes."""
+    """Train on one of the replicas; a module-level function, for processes."""
     context = Replicator().context
     kind, shape = LAYOUTS[layout]
     layer = global_batch_norm(layer_of(kind, **settings or {}), context)
     return trained(layer, [batch(step, context.rank, n[context.rank], *shape) for step, n in enumerate(sizes)])
 
 
-def joined(sizes: tuple[tuple[int, ...], ...], layout: str = "2d", settings: dict[str, Any] | None = None) -> Trained:
-    """What torch's layer makes of all batches as one."""
+def on_concatenated(
+    sizes: tuple[tuple[int, ...], ...], layout: str = "2d", settings: dict[str, Any] | None = None
+) -> Trained:
+    """Train torch's layer on the concatenated batches."""
     kind, shape = LAYOUTS[layout]
     steps = [torch.cat([batch(step, r, n, *shape) for r, n in enumerate(ns)]) for step, ns in enumerate(sizes)]
     return trained(layer_of(kind, **settings or {}), steps)
@@ -87,8 +89,8 @@ def check(found: list[Trained], expected: Trained) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("sizes", [((6,), (3,)), EVEN, UNEVEN, ONE_EMPTY, ((3, 0, 1, 5), (0, 0, 0, 2))], ids=str)
-def test_the_joined_batch_gives_the_same(sizes: tuple[tuple[int, ...], ...], layout: str) -> None:
-    check(InProcessCluster(len(sizes[0])).run(lambda: on_a_replica(sizes, layout)), joined(sizes, layout))
+def test_replicas_give_the_results_of_the_concatenated_batch(sizes: tuple[tuple[int, ...], ...], layout: str) -> None:
+    check(InProcessCluster(len(sizes[0])).run(lambda: on_a_replica(sizes, layout)), on_concatenated(sizes, layout))
 
 
 @pytest.mark.parametrize(
@@ -96,26 +98,29 @@ def test_the_joined_batch_gives_the_same(sizes: tuple[tuple[int, ...], ...], lay
     [{"momentum": None}, {"momentum": 0.4, "eps": 0.1}, {"affine": False}, {"track_running_stats": False}],
     ids=str,
 )
-def test_settings_mean_what_they_mean_in_torch(settings: dict[str, Any]) -> None:
+def test_settings_have_the_same_effect_as_in_torch(settings: dict[str, Any]) -> None:
     sizes = (*UNEVEN, (2, 3))
-    check(InProcessCluster(2).run(lambda: on_a_replica(sizes, settings=settings)), joined(sizes, settings=settings))
+    check(
+        InProcessCluster(2).run(lambda: on_a_replica(sizes, settings=settings)),
+        on_concatenated(sizes, settings=settings),
+    )
 
 
 @pytest.mark.parametrize("sizes", [EVEN, UNEVEN, ONE_EMPTY], ids=str)
-def test_processes_have_the_bits_of_threads(sizes: tuple[tuple[int, ...], ...]) -> None:
+def test_processes_and_threads_give_the_same_bits(sizes: tuple[tuple[int, ...], ...]) -> None:
     found = processes.run(on_a_replica, sizes)
-    check(found, joined(sizes))
+    check(found, on_concatenated(sizes))
     simulated = InProcessCluster(2).run(lambda: on_a_replica(sizes))
     for one, other in zip(found, simulated, strict=True):
         for xs, ys in zip(one, other, strict=True):
             assert all(torch.equal(x, y) for x, y in zip(xs, ys, strict=True))
 
 
-def test_a_mean_that_is_far_from_zero_loses_nothing() -> None:
+def test_a_mean_far_from_zero_does_not_lose_precision() -> None:
     halves = [random(64, CHANNELS, seed=r) + 1e6 for r in range(2)]
     x = torch.cat(halves)
     naive = x.square().mean(0) - x.mean(0).square()
-    assert (naive - x.double().var(0, correction=0)).abs().min() > 1, "this would not tell a bad formula"
+    assert (naive - x.double().var(0, correction=0)).abs().min() > 1, "the data must expose a numerically bad formula"
 
     def act() -> Trained:
         context = Replicator().context
@@ -144,8 +149,8 @@ def test_half_precision_is_rounded_once(dtype: torch.dtype) -> None:
         assert torch.equal(one.outputs[0], other.outputs[0].to(dtype))
 
 
-def test_half_inputs_meet_single_parameters() -> None:
-    # As autocast has it.
+def test_half_inputs_with_single_parameters() -> None:
+    # As under autocast.
     def act() -> Trained:
         return trained(GlobalBatchNorm(CHANNELS, Replicator().context), [random(9, CHANNELS).bfloat16()])
 
@@ -162,8 +167,8 @@ def test_nothing_is_exchanged_in_eval_mode() -> None:
 
     def act() -> tuple[Tensor, int]:
         context = Replicator().context
-        made = global_batch_norm(deepcopy(layer), context)
-        return (made(x) if context.rank == 0 else x), calls(context)
+        converted = global_batch_norm(deepcopy(layer), context)
+        return (converted(x) if context.rank == 0 else x), calls(context)
 
     (found, number), _ = InProcessCluster(2).run(act)
     assert torch.equal(found, layer(x))
@@ -171,16 +176,16 @@ def test_nothing_is_exchanged_in_eval_mode() -> None:
 
 
 @pytest.mark.parametrize("needs", [True, False])
-def test_one_exchange_each_way(needs: bool) -> None:
+def test_one_exchange_in_forward_and_one_in_backward_if_gradients_are_needed(needs: bool) -> None:
     def act() -> tuple[int, int]:
         context = Replicator().context
         layer = GlobalBatchNorm(CHANNELS, context)
         y = layer(random(4, CHANNELS).requires_grad_(needs))
-        forth = calls(context)
+        in_forward = calls(context)
         y.square().sum().backward()
-        return forth, calls(context) - forth
+        return in_forward, calls(context) - in_forward
 
-    # What needs no gradient has no sums to be exchanged.
+    # Without an input gradient, backward exchanges no sums.
     assert InProcessCluster(2).run(act) == [(1, int(needs))] * 2
 
 
@@ -188,7 +193,7 @@ def calls(context: Context) -> int:
     return context._contract.calls
 
 
-def test_one_value_in_all_is_too_few() -> None:
+def test_one_value_over_all_replicas_is_an_error() -> None:
     def act(sizes: tuple[int, int]) -> Tensor:
         context = Replicator().context
         layer = GlobalBatchNorm(CHANNELS, context)
@@ -203,7 +208,7 @@ def test_one_value_in_all_is_too_few() -> None:
     assert [len(y) for y in InProcessCluster(2).run(lambda: act((1, 1)))] == [1, 1]
 
 
-def test_batches_of_nothing_change_nothing() -> None:
+def test_empty_batches_change_nothing() -> None:
     def act() -> GlobalBatchNorm:
         layer = GlobalBatchNorm(CHANNELS, Replicator().context)
         found = trained(layer, [torch.empty(0, CHANNELS)])
@@ -218,13 +223,13 @@ def test_batches_of_nothing_change_nothing() -> None:
 
 @pytest.mark.parametrize("shape", [(4, CHANNELS + 1), (CHANNELS,)])
 @pytest.mark.parametrize("training", [True, False])
-def test_channels_have_to_be_as_many_as_said(shape: tuple[int, ...], training: bool) -> None:
+def test_a_wrong_number_of_channels_is_an_error(shape: tuple[int, ...], training: bool) -> None:
     layer = GlobalBatchNorm(CHANNELS, Replicator().context).train(training)
     with pytest.raises(ValueError, match="3 channels"):
         layer(torch.ones(shape))
 
 
-def test_gradients_of_gradients_are_refused() -> None:
+def test_second_derivatives_are_an_error() -> None:
     layer = GlobalBatchNorm(CHANNELS, Replicator().context)
     x = random(4, CHANNELS).requires_grad_()
     (gradient,) = torch.autograd.grad(layer(x).pow(3).sum(), x, create_graph=True)
@@ -233,7 +238,7 @@ def test_gradients_of_gradients_are_refused() -> None:
 
 
 class Twice(nn.Module):
-    """Has one norm by two names."""
+    """Has one norm under two names."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -246,9 +251,9 @@ def test_a_converted_model_has_the_same_parameters_and_buffers() -> None:
     model.inner.eval()
     before = model.state_dict(keep_vars=True)
     norm = model.first
-    made = global_batch_norm(model, Replicator().context)
-    after = made.state_dict(keep_vars=True)
-    assert made is model
+    converted = global_batch_norm(model, Replicator().context)
+    after = converted.state_dict(keep_vars=True)
+    assert converted is model
     assert list(before) == list(after)
     assert all(before[name] is after[name] for name in before)
     assert isinstance(model.first, GlobalBatchNorm)
@@ -259,16 +264,16 @@ def test_a_converted_model_has_the_same_parameters_and_buffers() -> None:
     assert (synced.training, synced.affine, synced.weight) == (False, False, None)
 
 
-def test_a_lone_layer_and_layers_without_statistics_are_converted() -> None:
+def test_a_single_layer_without_statistics_is_converted() -> None:
     layer = nn.BatchNorm2d(CHANNELS, track_running_stats=False)
     layer.bias = None
-    made = global_batch_norm(layer, Replicator().context)
-    assert isinstance(made, GlobalBatchNorm)
-    assert (made.weight is layer.weight, made.bias, made.running_mean) == (True, None, None)
-    assert list(made.buffers()) == []
+    converted = global_batch_norm(layer, Replicator().context)
+    assert isinstance(converted, GlobalBatchNorm)
+    assert (converted.weight is layer.weight, converted.bias, converted.running_mean) == (True, None, None)
+    assert list(converted.buffers()) == []
 
 
-def test_lazy_layers_have_to_see_a_batch_first() -> None:
+def test_a_lazy_layer_without_a_first_batch_is_an_error() -> None:
     model = nn.Sequential(nn.LazyBatchNorm1d())
     context = Replicator().context
     with pytest.raises(ValueError, match="lazy"):
@@ -277,7 +282,7 @@ def test_lazy_layers_have_to_see_a_batch_first() -> None:
     assert global_batch_norm(model, context)[0].num_features == CHANNELS
 
 
-def test_copies_share_the_way_to_the_others() -> None:
+def test_deep_copies_share_the_context() -> None:
     def act() -> bool:
         context = Replicator().context
         layer = GlobalBatchNorm(CHANNELS, context)
@@ -307,10 +312,10 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, part: slice) -> No
 
 
 def as_a_replica(overlap: bool) -> dict[str, Tensor]:
-    """The state of a model that replicas have trained together; a module-level function, for processes."""
+    """The state of a model after training on two replicas; a module-level function, for processes."""
     replicator = Replicator("dense")
     model = build()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)  # made before the norms are replaced
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)  # created before the norms are replaced
     global_batch_norm(model, replicator.context)
     wrapped, optimizer = replicator.wrap(model, optimizer, overlap=overlap)
     train(wrapped, optimizer, slice(replicator.rank, None, 2))
@@ -318,9 +323,9 @@ def as_a_replica(overlap: bool) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("where", ["threads", "processes", "processes that overlap"])
-def test_replicas_train_as_one_would_with_all_examples(where: str) -> None:
-    whole = build()
-    train(whole, torch.optim.SGD(whole.parameters(), lr=0.1, momentum=0.9), slice(None))
+def test_two_replicas_train_as_one_with_all_examples(where: str) -> None:
+    expected = build()
+    train(expected, torch.optim.SGD(expected.parameters(), lr=0.1, momentum=0.9), slice(None))
     overlap = "overlap" in where
     found = (
         InProcessCluster(2).run(lambda: as_a_replica(overlap))
@@ -328,10 +333,10 @@ def test_replicas_train_as_one_would_with_all_examples(where: str) -> None:
         else processes.run(as_a_replica, overlap)
     )
     for state in found:
-        torch.testing.assert_close(state, whole.state_dict(), rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(state, expected.state_dict(), rtol=1e-10, atol=1e-10)
 
 
-def test_an_averaged_model_is_refreshed_with_the_batches_of_all() -> None:
+def test_refresh_batchnorm_uses_the_batches_of_all_replicas() -> None:
     batches = [[batch(step, rank, 5).float() for step in range(3)] for rank in range(2)]
 
     def act() -> nn.Module:
@@ -348,7 +353,7 @@ def test_an_averaged_model_is_refreshed_with_the_batches_of_all() -> None:
         torch.testing.assert_close(layer.running_mean, expected)
 
 
-def test_a_state_is_read_by_torchs_layer(tmp_path: Path) -> None:
+def test_torchs_layer_loads_the_state(tmp_path: Path) -> None:
     layer = GlobalBatchNorm(CHANNELS, Replicator().context)
     layer(random(6, CHANNELS))
     torch.save(layer.state_dict(), tmp_path / "state.pt")

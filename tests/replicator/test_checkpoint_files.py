@@ -1,4 +1,4 @@
-"""A training that was stopped goes on to the same bits, its inputs and its random numbers included."""
+"""A training resumed from a checkpoint gives the same bits, including inputs and random numbers."""
 
 import warnings
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ from thinwire.simulate import InProcessCluster
 
 
 def shuffled(context: thinwire.Context) -> Iterator[Tensor]:
-    """Epochs of five batches each, in an order that is drawn as they begin."""
+    """Epochs of five batches each, in a random order."""
     while True:
         for i in torch.randperm(5).tolist():
             yield torch.linspace(-1, 1, 48).view(4, 12).roll(i) + torch.randn(4, 12) * 0.1 + context.rank
 
 
-class Remembering:
-    """Inputs that remember by themselves where they were."""
+class StatefulInputs:
+    """Inputs with a state_dict."""
 
     def __init__(self, context: thinwire.Context) -> None:
         self.at, self.rank = 0, context.rank
@@ -44,7 +44,7 @@ class Remembering:
 def updated(
     replicator: Replicator, model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, breaks_at: int | None
 ) -> Tensor:
-    """The loss of a step; the training is stopped before the one that it breaks at."""
+    """Run a step and return its loss; interrupt the training before step `breaks_at`."""
     if replicator.step == breaks_at:
         raise KeyboardInterrupt
     loss = nn.functional.cross_entropy(model(x), x[:, :3].argmax(1))
@@ -82,32 +82,32 @@ METHODS = [
     "powersgd",
     "powergossip",
     "LocalSGD(Identity(), every=4)",
-    "LocalSGD(ErrorFeedback(TopK(0.1)), every=3, delay=2)",  # in flight when it is saved
+    "LocalSGD(ErrorFeedback(TopK(0.1)), every=3, delay=2)",  # saved while messages are in flight
     "osgp",
 ]
 
 
-@pytest.mark.parametrize(("method", "inputs"), [*((method, shuffled) for method in METHODS), ("topk", Remembering)])
-def test_what_was_stopped_goes_on_to_the_same_bits(method, inputs, tmp_path):
-    whole = InProcessCluster(2).run(lambda: trained(method, 9, inputs=inputs))  # saving changes nothing either
+@pytest.mark.parametrize(("method", "inputs"), [*((method, shuffled) for method in METHODS), ("topk", StatefulInputs)])
+def test_a_resumed_training_gives_the_same_bits(method, inputs, tmp_path):
+    uninterrupted = InProcessCluster(2).run(lambda: trained(method, 9, inputs=inputs))  # without saving
     folder = str(tmp_path / "stopped")
     with pytest.raises(KeyboardInterrupt):
         InProcessCluster(2).run(lambda: trained(method, 9, folder, breaks_at=5, inputs=inputs))
     resumed = InProcessCluster(2).run(lambda: trained(method, 9, folder, inputs=inputs))
-    for (losses, model, counted), (later, same, recounted) in zip(whole, resumed, strict=True):
-        assert later == losses[4:], "from the last checkpoint on, after step 4"
+    for (losses, model, counted), (later, same, recounted) in zip(uninterrupted, resumed, strict=True):
+        assert later == losses[4:], "resumed from the last checkpoint, after step 4"
         assert same == model
         assert recounted == counted
 
 
-def test_a_training_that_was_finished_has_nothing_left_to_do(tmp_path):
+def test_a_restarted_finished_training_makes_no_steps(tmp_path):
     first = InProcessCluster(2).run(lambda: trained("topk", 4, str(tmp_path)))
     again = InProcessCluster(2).run(lambda: trained("topk", 4, str(tmp_path)))
     assert [losses for losses, *_ in again] == [[], []]
     assert [model for _, model, _ in again] == [model for _, model, _ in first]
 
 
-def test_a_finished_training_can_be_made_longer(tmp_path):
+def test_a_finished_training_can_be_extended(tmp_path):
     InProcessCluster(2).run(lambda: trained("topk", 4, str(tmp_path)))
     longer = InProcessCluster(2).run(lambda: trained("topk", 7, str(tmp_path)))
     assert [model for _, model, _ in longer] == [
@@ -115,25 +115,25 @@ def test_a_finished_training_can_be_made_longer(tmp_path):
     ]
 
 
-def test_processes_go_on_from_what_threads_wrote(tmp_path):
+def test_processes_resume_from_checkpoints_of_threads(tmp_path):
     InProcessCluster(2).run(lambda: trained("powersgd", 4, str(tmp_path)))
     assert run(trained, "powersgd", 7, str(tmp_path), ranks=2)[0][1] == run(trained, "powersgd", 7, ranks=2)[0][1]
 
 
-def test_the_newest_that_all_have_is_taken(tmp_path):
+def test_the_newest_checkpoint_that_all_ranks_have_is_loaded(tmp_path):
     InProcessCluster(2).run(lambda: trained("dense", 6, str(tmp_path)))
-    (tmp_path / "rank-1-step-6.pt").unlink()  # as if one had been killed before it could write
+    (tmp_path / "rank-1-step-6.pt").unlink()  # as if rank 1 had been killed before it wrote
     resumed = InProcessCluster(2).run(lambda: trained("dense", 6, str(tmp_path)))
     assert [len(losses) for losses, *_ in resumed] == [2, 2]
     assert resumed[0][1] == InProcessCluster(2).run(lambda: trained("dense", 6))[0][1]
 
 
-def test_no_more_than_the_last_two_are_held(tmp_path):
+def test_only_the_last_two_checkpoints_are_kept(tmp_path):
     InProcessCluster(1).run(lambda: trained("dense", 9, str(tmp_path)))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rank-0-step-8.pt", "rank-0-step-9.pt"]
 
 
-def test_what_is_written_is_plain(tmp_path):
+def test_checkpoints_load_with_weights_only(tmp_path):
     InProcessCluster(1).run(lambda: trained("powersgd", 2, str(tmp_path)))
     state = torch.load(tmp_path / "rank-0-step-2.pt", weights_only=True)
     assert state["step"] == 2
@@ -149,18 +149,18 @@ def test_what_is_written_is_plain(tmp_path):
         ),
         (
             lambda folder: InProcessCluster(3).run(lambda: trained("topk", 4, folder)),
-            "rank 2 has none. Was it written by as many",
+            "rank 2 has none. Was it written by another number of ranks",
         ),
         (lambda folder: InProcessCluster(1).run(lambda: trained("topk", 4, folder)), "ranks 2, and this one has 1"),
         (
             lambda folder: InProcessCluster(2).run(
                 lambda: Replicator("topk").run(lambda c, i: i, lambda c: [1], checkpoint=folder)
             ),
-            "holds model 0, optimizer 0, schedule, and this training has nothing",
+            "contain model 0, optimizer 0, schedule, and this run has nothing",
         ),
     ],
 )
-def test_another_trainings_checkpoint_is_refused_and_left_alone(change, problem, tmp_path):
+def test_the_checkpoint_of_another_training_is_an_error_and_stays_unchanged(change, problem, tmp_path):
     InProcessCluster(2).run(lambda: trained("topk", 2, str(tmp_path)))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(ValueError, match=problem):
@@ -169,9 +169,9 @@ def test_another_trainings_checkpoint_is_refused_and_left_alone(change, problem,
 
 
 def epochs(folder: str, breaks_at: int | None = None) -> tuple[list[list[float]], list[list[float]]]:
-    """Three runs of three steps, all saved in one folder; what each made, and the model that came of it.
+    """Three runs of three steps in one checkpoint folder: the losses of each, and the resulting model.
 
-    After each, the learning rate is changed: a script that is started again comes by there, too.
+    The learning rate changes after each run. A restarted script executes these lines again.
     """
     torch.set_num_threads(1)
     replicator = Replicator("topk", seed=4)
@@ -187,32 +187,32 @@ def epochs(folder: str, breaks_at: int | None = None) -> tuple[list[list[float]]
     def one_epoch(context: thinwire.Context) -> Iterator[Tensor]:
         return (torch.randn(4, 12) for _ in range(3))
 
-    made = []
+    losses = []
     for _ in range(3):
-        made.append(replicator.run(step, one_epoch, checkpoint=folder, every=2))
-        with warnings.catch_warnings():  # torch's, of a schedule that steps before its optimizer: in a run that is past
+        losses.append(replicator.run(step, one_epoch, checkpoint=folder, every=2))
+        with warnings.catch_warnings():  # torch warns of a schedule step before an optimizer step, after a skipped run
             warnings.simplefilter("ignore", UserWarning)
             schedule.step()
     assert schedule.get_last_lr() == [pytest.approx(0.1 * 0.7**3)]
-    return made, bits(model)
+    return losses, bits(model)
 
 
 @pytest.mark.parametrize(("breaks_at", "left"), [(0, [3, 3, 3]), (4, [0, 2, 3]), (6, [0, 0, 3]), (8, [0, 0, 1])])
-def test_several_runs_in_one_folder_go_on_in_the_one_that_was_stopped(breaks_at, left, tmp_path):
-    whole, model = InProcessCluster(2).run(lambda: epochs(str(tmp_path / "whole")))[0]
-    assert [len(losses) for losses in whole] == [3, 3, 3], "each makes steps of its own"
+def test_several_runs_in_one_folder_resume_in_the_interrupted_one(breaks_at, left, tmp_path):
+    uninterrupted, model = InProcessCluster(2).run(lambda: epochs(str(tmp_path / "uninterrupted")))[0]
+    assert [len(losses) for losses in uninterrupted] == [3, 3, 3], "each run makes its steps"
     folder = str(tmp_path / "stopped")
     with pytest.raises(KeyboardInterrupt):
         InProcessCluster(2).run(lambda: epochs(folder, breaks_at))
     resumed, same = InProcessCluster(2).run(lambda: epochs(folder))[0]
-    expected = [losses[len(losses) - n :] for losses, n in zip(whole, left, strict=True)]
+    expected = [losses[len(losses) - n :] for losses, n in zip(uninterrupted, left, strict=True)]
     assert (resumed, same) == (expected, model)
     nothing, same = InProcessCluster(2).run(lambda: epochs(folder))[0]
-    assert (nothing, same) == ([[], [], []], model), "all of it is past"
+    assert (nothing, same) == ([[], [], []], model), "all runs are completed"
 
 
 def wrapped_in_between(folder: str, breaks_at: int | None = None) -> tuple[int, list[list[float]]]:
-    """A second model comes in after the first run; after each run, there is one of no steps."""
+    """A second model is wrapped after the first run; a run of no steps follows each run."""
     torch.set_num_threads(1)
     replicator = Replicator("topk", seed=4)
     models = [network() for _ in range(2)]
@@ -233,14 +233,14 @@ def wrapped_in_between(folder: str, breaks_at: int | None = None) -> tuple[int, 
     return replicator.step, [values for model in models for values in bits(model)]
 
 
-def test_what_is_wrapped_between_runs_goes_on_too(tmp_path):
-    whole = InProcessCluster(2).run(lambda: wrapped_in_between(str(tmp_path / "whole")))
+def test_a_model_wrapped_between_runs_is_resumed(tmp_path):
+    uninterrupted = InProcessCluster(2).run(lambda: wrapped_in_between(str(tmp_path / "uninterrupted")))
     with pytest.raises(KeyboardInterrupt):
         InProcessCluster(2).run(lambda: wrapped_in_between(str(tmp_path / "stopped"), breaks_at=5))
-    assert InProcessCluster(2).run(lambda: wrapped_in_between(str(tmp_path / "stopped"))) == whole
+    assert InProcessCluster(2).run(lambda: wrapped_in_between(str(tmp_path / "stopped"))) == uninterrupted
 
 
-def test_a_run_without_a_step_leaves_what_was_saved(tmp_path):
+def test_a_run_without_steps_saves_no_checkpoint(tmp_path):
     InProcessCluster(1).run(lambda: wrapped_in_between(str(tmp_path)))
     runs = [torch.load(path, weights_only=True)["run"] for path in sorted(tmp_path.iterdir())]
-    assert runs == [2, 2], "and not 3, which made no steps"
+    assert runs == [2, 2], "not 3, which made no steps"

@@ -1,4 +1,4 @@
-"""Replicas that do not do the same are told so, all of them, with both lines of code; they do not wait forever."""
+"""If replicas make different calls, all raise one error that shows both lines of code; none waits forever."""
 
 import os
 import re
@@ -18,12 +18,12 @@ from thinwire.simulate import InProcessCluster
 RANKS = 3
 
 
-def told(replicator: thinwire.Replicator, act: Callable[[], Any]) -> str:
+def error_of(replicator: thinwire.Replicator, act: Callable[[], Any]) -> str:
     try:
         act()
     except ContractError as error:
         return str(error)
-    return f"replica {replicator.rank} noticed nothing"
+    return f"no error on replica {replicator.rank}"
 
 
 def out_of_order() -> str:
@@ -37,36 +37,36 @@ def out_of_order() -> str:
         else:
             context.all_sum({"loss": torch.ones(2)})  # the line of the others
 
-    return told(replicator, act)
+    return error_of(replicator, act)
 
 
 def other_shapes() -> str:
     replicator = thinwire.Replicator()
     x = torch.ones(2 + (replicator.rank == 2))
-    return told(replicator, lambda: replicator.context.all_mean({"x": [x, 1]}))
+    return error_of(replicator, lambda: replicator.context.all_mean({"x": [x, 1]}))
 
 
 def other_structure() -> str:
     replicator = thinwire.Replicator()
     name = "lose" if replicator.rank == 0 else "loss"
-    return told(replicator, lambda: replicator.context.all_sum({name: 1.0}))
+    return error_of(replicator, lambda: replicator.context.all_sum({name: 1.0}))
 
 
 def other_source() -> str:
     replicator = thinwire.Replicator()
-    return told(replicator, lambda: replicator.context.broadcast(1, source=replicator.rank % 2))
+    return error_of(replicator, lambda: replicator.context.broadcast(1, source=replicator.rank % 2))
 
 
 def fewer_inputs() -> str:
     replicator = thinwire.Replicator()
 
-    def inputs(context: thinwire.Context) -> Iterator[int]:  # whose length is not known
+    def inputs(context: thinwire.Context) -> Iterator[int]:  # without a length
         yield from range(2 + (context.rank != 1))
 
-    return told(replicator, lambda: replicator.run(lambda context, i: context.all_sum(i), inputs))
+    return error_of(replicator, lambda: replicator.run(lambda context, i: context.all_sum(i), inputs))
 
 
-def steps_beside_sums() -> str:
+def step_against_sum() -> str:
     replicator = thinwire.Replicator()
     model = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -79,43 +79,43 @@ def steps_beside_sums() -> str:
         else:
             replicator.context.all_sum(1)
 
-    return told(replicator, act)
+    return error_of(replicator, act)
 
 
 def fewer_items() -> str:
     replicator = thinwire.Replicator()
-    return told(replicator, lambda: replicator.context.map_gather(lambda i: i, range(5 + (replicator.rank == 2))))
+    return error_of(replicator, lambda: replicator.context.map_gather(lambda i: i, range(5 + (replicator.rank == 2))))
 
 
 def two_wrapped(replicator: thinwire.Replicator) -> list[torch.optim.Optimizer]:
-    made = []
+    optimizers = []
     for _ in range(2):
         model = nn.Linear(3, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         replicator.wrap(model, optimizer)
         model(torch.ones(1, 3)).sum().backward()
-        made.append(optimizer)
-    return made
+        optimizers.append(optimizer)
+    return optimizers
 
 
 def steps_in_another_order() -> str:
     replicator = thinwire.Replicator()
     optimizers = two_wrapped(replicator)
-    return told(replicator, lambda: optimizers[replicator.rank == 2].step())
+    return error_of(replicator, lambda: optimizers[replicator.rank == 2].step())
 
 
-def means_of_other_models() -> str:
+def averages_of_other_models() -> str:
     replicator = thinwire.Replicator()
     two_wrapped(replicator)
-    return told(replicator, lambda: replicator.handles[replicator.rank == 2].average())
+    return error_of(replicator, lambda: replicator.handles[replicator.rank == 2].average())
 
 
-def wrapped_otherwise() -> str:
+def other_wrap_settings() -> str:
     replicator = thinwire.Replicator("ErrorFeedback(TopK(0.01))")
     settings = {"on_nonfinite": "skip"} if replicator.rank == 1 else {}
     model = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    return told(replicator, lambda: replicator.wrap(model, optimizer, overlap=replicator.rank == 1, **settings))
+    return error_of(replicator, lambda: replicator.wrap(model, optimizer, overlap=replicator.rank == 1, **settings))
 
 
 CASES = {
@@ -123,11 +123,11 @@ CASES = {
         "replicas 0 and 1 call optimizer.step() of wrap() number 1 at",
         "replica 2 calls optimizer.step() of wrap() number 2 at",
     ),
-    means_of_other_models: (
+    averages_of_other_models: (
         "replicas 0 and 1 call average() of wrap() number 1 at",
         "replica 2 calls average() of wrap() number 2 at",
     ),
-    wrapped_otherwise: (
+    other_wrap_settings: (
         "replicas 0 and 2 call wrap() by ErrorFeedback(TopK(0.01)) at",
         "replica 1 calls wrap() by ErrorFeedback(TopK(0.01)), overlap=True, on_nonfinite='skip' at",
     ),
@@ -139,21 +139,21 @@ CASES = {
     other_structure: ("replica 0 calls all_sum of {'lose': float} at", "replicas 1 and 2 call all_sum of {'loss'"),
     other_source: ("replicas 0 and 2 call broadcast from 0 of int at", "replica 1 calls broadcast from 1 of int at"),
     fewer_inputs: ("replicas 0 and 2 call all_sum of int at", "replica 1 calls the end of run() after 2 steps at"),
-    steps_beside_sums: ("replica 0 calls all_sum of int at", "replicas 1 and 2 call optimizer.step()"),
+    step_against_sum: ("replica 0 calls all_sum of int at", "replicas 1 and 2 call optimizer.step()"),
     fewer_items: ("replicas 0 and 1 call map_gather 5 items to int at", "replica 2 calls map_gather 6 items to int at"),
 }
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_all_replicas_are_told_both_calls_and_where_they_are(case):
+def test_all_replicas_raise_one_error_with_both_calls_and_their_lines(case):
     for found in (InProcessCluster(RANKS).run(case), run(case, ranks=RANKS)):
-        assert len(set(found)) == 1, "one error for all"
+        assert len(set(found)) == 1, "all replicas raise the same error"
         assert all(text in found[0] for text in CASES[case]), found[0]
-        assert found[0].startswith("the replicas are out of step, at the call number")
+        assert found[0].startswith("the replicas are out of step at call number ")
         assert len(re.findall(r" at test_contract\.py:\d+", found[0])) == 2
 
 
-def test_the_lines_are_those_of_the_calls():
+def test_the_error_shows_the_lines_of_the_calls():
     text, *_ = InProcessCluster(RANKS).run(out_of_order)
     source = Path(__file__).read_text().splitlines()
     lines = [int(n) for n in re.findall(r"test_contract\.py:(\d+)", text)]
@@ -175,7 +175,7 @@ def stops(how: str) -> str:
         replicator.run(step, lambda context: range(5))
     except (ContractError, KeyError) as error:
         return f"{type(error).__name__}: {error}"
-    return "noticed nothing"
+    return "no error"
 
 
 @pytest.mark.parametrize(
@@ -198,10 +198,10 @@ def test_a_replica_that_died_is_named_with_its_last_call():
         assert f"while replica {rank} calls all_sum" in text
 
 
-def test_nothing_goes_on_after_that():
+def test_further_calls_after_a_contract_error_are_an_error():
     def act() -> None:
         replicator = thinwire.Replicator()
-        told(replicator, lambda: replicator.context.all_sum([1] * replicator.rank))
+        error_of(replicator, lambda: replicator.context.all_sum([1] * replicator.rank))
         replicator.context.all_sum(1)
 
     with pytest.raises(RuntimeError, match="out of step since an earlier error; restart"):

@@ -1,4 +1,4 @@
-"""Replicas whose models are split over several ranks."""
+"""Replicas of several devices: placed parts, tensor-parallel plans, checkpoints and errors."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ STEPS = 4
 
 
 class Network(nn.Module):
-    """Two branches that meet, so that parts are waited for in an order that is not a chain's."""
+    """Two branches that join, so that the parts do not form a chain."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,9 +44,9 @@ def by_plan(network: Network, context: thinwire.Context) -> None:
 
 
 def batches(context: thinwire.Context) -> Iterator[tuple[Tensor, Tensor]]:
-    drawn = torch.Generator().manual_seed(context.rank)
+    generator = torch.Generator().manual_seed(context.rank)
     while True:
-        x = torch.randn(8, 6, generator=drawn)
+        x = torch.randn(8, 6, generator=generator)
         yield x, x[:, :3].argmax(1)
 
 
@@ -75,7 +75,7 @@ def _local(p: Any) -> Tensor:
     return p.to_local() if hasattr(p, "to_local") else p
 
 
-WHOLE = {name: p.numel() for name, p in Network().named_parameters()}
+SIZES = {name: p.numel() for name, p in Network().named_parameters()}
 
 
 def one_process_each() -> list[Any]:
@@ -83,62 +83,65 @@ def one_process_each() -> list[Any]:
 
 
 @pytest.mark.parametrize("ranks", ["threads", "processes"])
-def test_parts_placed_by_hand_train_as_the_whole_does(ranks):
+def test_parts_placed_by_hand_train_as_the_full_model_does(ranks):
     found = InProcessCluster(4).run(lambda: trained(by_hand)) if ranks == "threads" else run(trained, by_hand, ranks=4)
     assert [rank for *_, rank in found] == [0, 0, 1, 1]
     for losses, parts, rank in found:
-        whole_losses, whole, _ = one_process_each()[rank]
-        assert losses == pytest.approx(whole_losses, rel=1e-6)
-        assert 0 < len(parts) < len(WHOLE), "no rank has all parameters"
+        full_losses, full, _ = one_process_each()[rank]
+        assert losses == pytest.approx(full_losses, rel=1e-6)
+        assert 0 < len(parts) < len(SIZES), "no rank has all parameters"
         for name, values in parts.items():
-            assert values == pytest.approx(whole[name], rel=1e-4, abs=1e-6)
-    assert found[0][1].keys() | found[1][1].keys() == WHOLE.keys()
+            assert values == pytest.approx(full[name], rel=1e-4, abs=1e-6)
+    assert found[0][1].keys() | found[1][1].keys() == SIZES.keys()
     assert not found[0][1].keys() & found[1][1].keys()
-    assert [parts for _, parts, _ in found[:2]] == [parts for _, parts, _ in found[2:]], "replicas are alike"
+    assert [parts for _, parts, _ in found[:2]] == [parts for _, parts, _ in found[2:]], "replicas are identical"
 
 
-def test_any_method_speaks_about_the_parts():
+def test_compression_works_on_tensor_parallel_parts():
     found = run(trained, by_plan, "ErrorFeedback(TopK(0.2))", 2, None, 100, ranks=4)
-    assert [parts for _, parts, _ in found[:2]] == [parts for _, parts, _ in found[2:]], "replicas are alike"
+    assert [parts for _, parts, _ in found[:2]] == [parts for _, parts, _ in found[2:]], "replicas are identical"
     assert all(sum(losses[-10:]) < sum(losses[:10]) / 2 for losses, *_ in found)
 
 
-def test_tensor_parallel_plans_train_as_the_whole_does():
+def test_tensor_parallel_plans_train_as_the_full_model_does():
     found = run(trained, by_plan, ranks=4)
     for losses, parts, rank in found:
         assert losses == pytest.approx(one_process_each()[rank][0], rel=1e-5)
-        assert len(parts["first.0.weight"]) == WHOLE["first.0.weight"] // 2
-        assert len(parts["left.weight"]) == WHOLE["left.weight"] // 2
-    assert [parts for _, parts, _ in found[:2]] == [parts for _, parts, _ in found[2:]], "replicas are alike"
+        assert len(parts["first.0.weight"]) == SIZES["first.0.weight"] // 2
+        assert len(parts["left.weight"]) == SIZES["left.weight"] // 2
+    assert [parts for _, parts, _ in found[:2]] == [parts for _, parts, _ in found[2:]], "replicas are identical"
 
 
-def test_one_process_is_all_devices_of_its_replica():
+def test_a_single_process_has_all_devices_of_its_replica():
     (losses, parts, _), plan = trained(by_hand), trained(by_plan)
-    assert parts.keys() == WHOLE.keys()
+    assert parts.keys() == SIZES.keys()
     assert losses == trained(None)[0] == plan[0]
 
 
 @pytest.mark.parametrize("split", [by_hand, by_plan], ids=["by hand", "by plan"])
-def test_split_replicas_go_on_from_checkpoints(split, tmp_path):
+def test_split_replicas_resume_from_checkpoints(split, tmp_path):
     run(trained, split, "topk", 2, str(tmp_path), 2, ranks=4)
     assert len(list(Path(tmp_path).iterdir())) == 4
-    resumed, whole = run(trained, split, "topk", 2, str(tmp_path), ranks=4), run(trained, split, "topk", ranks=4)
-    for (later, same, _), (losses, parts, _) in zip(resumed, whole, strict=True):
+    resumed, uninterrupted = (
+        run(trained, split, "topk", 2, str(tmp_path), ranks=4),
+        run(trained, split, "topk", ranks=4),
+    )
+    for (later, same, _), (losses, parts, _) in zip(resumed, uninterrupted, strict=True):
         assert later == losses[2:]
         assert same == parts
 
 
-def test_meshes_are_made_of_processes():
+def test_a_mesh_of_threads_is_an_error():
     with pytest.raises(ValueError, match="a torch DeviceMesh needs processes, and these ranks are threads"):
         InProcessCluster(4).run(lambda: trained(by_plan))
 
 
-def test_a_device_that_is_not_there_is_shown():
+def test_a_missing_logical_device_is_an_error():
     with pytest.raises(ValueError, match="no logical device 1: a replica has 1"):
         Replicator().context.logical_device(1)
 
 
-def test_factoring_split_layers_is_refused():
+def test_factoring_split_layers_is_an_error():
     with pytest.raises(Exception, match=r"factors layers, and first\.0\.weight is split over processes"):
         run(trained, by_plan, "ab", ranks=4)
 
@@ -160,7 +163,7 @@ def several_outputs() -> list[float]:
     return [*left.tolist(), *right.tolist(), int(at), *x.grad.tolist()]
 
 
-def test_parts_take_and_give_several_tensors():
+def test_parts_take_and_return_several_tensors():
     expected = [2.0, 6.0, 26.0, 52.0, 1, 20.0 + 52.0, 20.0 + 26.0]
     assert InProcessCluster(2).run(several_outputs) == [expected] * 2
 
@@ -176,14 +179,14 @@ def attached_to_all() -> str:
     return "attached"
 
 
-def test_parts_that_do_not_belong_together_are_not_averaged():
-    for rank, told in enumerate(run(attached_to_all, ranks=4)):
-        assert told.startswith(
+def test_attaching_split_layers_across_all_ranks_is_an_error():
+    for rank, message in enumerate(run(attached_to_all, ranks=4)):
+        assert message.startswith(
             f"first.0.weight is sharded over ranks {[0, 1] if rank < 2 else [2, 3]}, which have different"
         )
 
 
-def held_in_full(method: str) -> list[float]:
+def parameters_held_in_full(method: str) -> list[float]:
     torch.set_num_threads(1)
     replicator = Replicator(method, devices_per_replica=2)
     torch.manual_seed(0)
@@ -202,14 +205,14 @@ def held_in_full(method: str) -> list[float]:
 
 
 @pytest.mark.parametrize("method", ["natural", "ErrorFeedback(TopK(0.3))"])
-def test_what_both_devices_hold_stays_the_same_on_both(method):
-    first, *others = run(held_in_full, method, ranks=4)
+def test_parameters_that_both_devices_hold_stay_identical(method):
+    first, *others = run(parameters_held_in_full, method, ranks=4)
     assert all(other == first for other in others)
 
 
-def begun_otherwise() -> str:
+def different_initial_values() -> str:
     replicator = Replicator(devices_per_replica=2)
-    torch.manual_seed(torch.distributed.get_rank())  # or by nothing at all
+    torch.manual_seed(torch.distributed.get_rank())  # or without a seed
     model = nn.Sequential(nn.Linear(3, 3), replicator.context.logical_device(1).place(nn.Linear(3, 2)))
     try:
         replicator.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
@@ -218,12 +221,12 @@ def begun_otherwise() -> str:
     return "wrapped"
 
 
-def test_what_both_devices_hold_has_to_begin_alike():
-    for rank, told in enumerate(run(begun_otherwise, ranks=4)):
-        assert told.startswith(f"the devices of replica {rank // 2} hold '0.weight', and begin with other values of it")
+def test_different_initial_values_on_the_devices_of_a_replica_are_an_error():
+    for rank, message in enumerate(run(different_initial_values, ranks=4)):
+        assert message.startswith(f"the devices of replica {rank // 2} have different initial values of '0.weight': ")
 
 
-def batches_of_other_sizes() -> str:
+def batches_of_different_sizes() -> str:
     replicator = Replicator(devices_per_replica=2)
     part = replicator.context.logical_device(1).place(nn.Linear(3, 2))
     x = torch.ones(2 + replicator.context.logical_device(1).here, 3, requires_grad=True)
@@ -235,9 +238,9 @@ def batches_of_other_sizes() -> str:
 
 
 @pytest.mark.parametrize("ranks", ["threads", "processes"])
-def test_devices_that_call_a_part_with_other_inputs_are_told(ranks):
+def test_calling_a_part_with_different_inputs_is_an_error_on_all_devices(ranks):
     first, second = (
-        InProcessCluster(2).run(batches_of_other_sizes) if ranks == "threads" else run(batches_of_other_sizes)
+        InProcessCluster(2).run(batches_of_different_sizes) if ranks == "threads" else run(batches_of_different_sizes)
     )
     assert first == second
     for device, rows in ((0, 2), (1, 3)):
@@ -259,11 +262,11 @@ def named_inputs() -> list[float]:
     context = Replicator(devices_per_replica=2).context
     part = context.logical_device(0).place(Scaled())
     x, shift = torch.tensor([1.0, 3.0], requires_grad=True), torch.tensor([5.0, 7.0], requires_grad=True)
-    made = part(x, None, shift=shift)
-    made.square().sum().backward()
-    with pytest.raises(TypeError, match="takes tensors, and None, not float"):
+    output = part(x, None, shift=shift)
+    output.square().sum().backward()
+    with pytest.raises(TypeError, match="takes tensors and None, not float"):
         part(x, shift=1.5)
-    return [*made.tolist(), *x.grad.tolist(), *shift.grad.tolist()]
+    return [*output.tolist(), *x.grad.tolist(), *shift.grad.tolist()]
 
 
 def test_parts_take_tensors_by_name_and_none():
@@ -272,7 +275,7 @@ def test_parts_take_tensors_by_name_and_none():
 
 
 @pytest.mark.parametrize(("devices", "index", "expected"), [(1, 0, 3), (2, 0, 3), (2, 1, 4)])
-def test_devices_of_one_process_are_counted_from_its_own(devices, index, expected):
+def test_logical_devices_of_one_process_start_at_its_own_device(devices, index, expected):
     context = Replicator(device="cuda:3", devices_per_replica=devices).context
     assert context.logical_device(index).device == torch.device("cuda", expected)
 
@@ -283,16 +286,16 @@ def through_parts(frozen: bool) -> list[float]:
     low, up = nn.Sequential(nn.Flatten(), nn.Linear(3, 3)), nn.Linear(3, 1)
     low.requires_grad_(not frozen)
     lower, upper = context.logical_device(0).place(low), context.logical_device(1).place(up)
-    made = upper(lower(torch.ones(2, 3)))
-    made.sum().backward()
+    output = upper(lower(torch.ones(2, 3)))
+    output.sum().backward()
     mine = up if context.logical_device(1).here else low
     gradients = [p.grad.flatten().tolist() for p in mine.parameters() if p.grad is not None]
-    return [*made.flatten().tolist(), *(x for gradient in gradients for x in gradient)]
+    return [*output.flatten().tolist(), *(x for gradient in gradients for x in gradient)]
 
 
 @pytest.mark.parametrize(("frozen", "gradients"), [(True, (0, 4)), (False, (12, 4))])
 @pytest.mark.parametrize("ranks", ["threads", "processes"])
-def test_what_needs_no_gradient_where_it_is_computed_needs_none_elsewhere(ranks, frozen, gradients):
+def test_frozen_parts_get_no_gradients_on_any_device(ranks, frozen, gradients):
     found = InProcessCluster(2).run(lambda: through_parts(frozen)) if ranks == "threads" else run(through_parts, frozen)
     assert found[0][:2] == found[1][:2]
     assert tuple(len(values) - 2 for values in found) == gradients
@@ -308,11 +311,11 @@ def not_in_a_run() -> str:
             part(torch.ones(1, 3))
     except thinwire.ContractError as error:
         return str(error)
-    return "nothing"
+    return "no error"
 
 
 @pytest.mark.parametrize("ranks", ["threads", "processes"])
-def test_a_device_that_is_not_in_a_run_is_told(ranks):
+def test_a_device_outside_of_run_is_an_error_on_all_devices(ranks):
     first, second = InProcessCluster(2).run(not_in_a_run) if ranks == "threads" else run(not_in_a_run)
     assert first == second
     assert "device 0 of replica 0 calls run() until inputs end" in first

@@ -1,4 +1,4 @@
-"""The examples do what they say: alone, as ranks of one process, and as processes."""
+"""The examples run and learn: alone, as ranks of one process, and as processes."""
 
 import ast
 import os
@@ -14,7 +14,7 @@ from .replica_scripts import EXAMPLES, printed, printed_by_rank
 
 
 def number(name: str, text: str) -> float:
-    """The number after a name."""
+    """The first number after a name in a text."""
     return numbers(name, text)[0]
 
 
@@ -39,7 +39,7 @@ def test_no_example_imports_the_lab(path):
 
 
 class TestDDP:
-    def test_torchrun_trains_it_and_one_line_compresses(self):
+    def test_it_trains_under_torchrun_with_compression(self):
         launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         command = [*launch, str(EXAMPLES / "ddp.py"), "--steps", "60"]
@@ -50,7 +50,7 @@ class TestDDP:
         assert number("compression ratio", last) > 10
         assert last.startswith("powersgd: ")
 
-    def test_it_is_a_plain_script_with_one_line_added(self):
+    def test_only_one_line_uses_thinwire(self):
         script = (EXAMPLES / "ddp.py").read_text()
         code = [line for line in script.split('"""')[2].splitlines() if line.strip()]
         assert [line for line in code if "thinwire." in line] == [
@@ -60,13 +60,13 @@ class TestDDP:
 
 
 class TestClassifier:
-    def test_it_learns_to_read(self):
+    def test_one_replica_learns(self):
         one = printed("classifier.py", "--steps", "60")
         assert "replicas 1" in one
-        assert number("accuracy", one) > 0.9  # a guess is right in a tenth of the cases
+        assert number("accuracy", one) > 0.9  # guessing gives 0.1
         assert number("to", one) < number("loss", one) / 10
 
-    def test_four_replicas_learn_together_by_an_all_reduce(self):
+    def test_four_replicas_learn_with_the_traffic_of_an_all_reduce(self):
         four = printed("classifier.py", "--steps", "20", ranks=4)
         assert "replicas 4" in four
         assert number("accuracy", four) > 0.7
@@ -74,7 +74,7 @@ class TestClassifier:
 
 
 class TestGAN:
-    def test_it_finds_the_clusters_and_says_what_two_models_have_to(self):
+    def test_it_finds_the_clusters_and_sends_the_gradients_of_both_models(self):
         one, two = (printed("gan.py", "--steps", "300", ranks=ranks) for ranks in (None, 2))
         for text in (one, two):
             before, after = text.splitlines()
@@ -83,37 +83,37 @@ class TestGAN:
             assert number("points in one", before) < 0.1
             assert number("points in one", after) > 0.35
         generator, critic = 8 * 64 + 64 * 64 + 64 * 2 + 64 + 64 + 2, 2 * 64 + 64 * 64 + 64 + 64 + 64 + 1
-        assert number("link", two) == pytest.approx(300 * 4 * (generator + critic), rel=0.01)  # four bytes a number
+        assert number("link", two) == pytest.approx(300 * 4 * (generator + critic), rel=0.01)  # 4 bytes per parameter
 
 
 class TestSplitLanguageModel:
-    WHOLE = 205_845  # parameters
+    PARAMETERS = 205_845
 
-    def test_no_rank_has_all_of_it(self):
+    def test_each_parameter_is_on_one_device_of_each_replica(self):
         text = printed("split_language_model.py", "--steps", "15", ranks=4)
         text = "\n".join(sorted(text.splitlines()))
-        places = [f"replica {replica}, device {device}" for replica in range(2) for device in range(2)]
-        assert re.findall(r"^[^:]+", text, re.MULTILINE) == places
+        owners = [f"replica {replica}, device {device}" for replica in range(2) for device in range(2)]
+        assert re.findall(r"^[^:]+", text, re.MULTILINE) == owners
         parts = numbers("parameters", text)
-        assert max(parts) < 0.55 * self.WHOLE
-        assert parts[0] + parts[1] == parts[2] + parts[3] == self.WHOLE  # each parameter is on one device of a replica
+        assert max(parts) < 0.55 * self.PARAMETERS
+        assert parts[0] + parts[1] == parts[2] + parts[3] == self.PARAMETERS  # no parameter is on both devices
         first, second, *other_replica = digests(text)
         assert other_replica == [first, second]
         assert min(numbers("bits per character", text)) > 4
         assert max(numbers("to", text)) < 2.5
 
-    def test_split_by_tensors_it_learns_what_it_does_in_one_piece(self):
+    def test_the_tensor_parallel_split_learns_as_one_process_does(self):
         steps = "--steps", "10"
         split = "".join(run(printed_by_rank, "split_language_model.py", (*steps, "--split", "tensor")))
-        whole = printed("split_language_model.py", *steps)
-        assert "device 0 and 1" in whole
-        assert number("parameters", whole) == self.WHOLE
-        assert max(numbers("parameters", split)) < 0.55 * self.WHOLE
-        assert numbers("to", split) == pytest.approx([number("to", whole)] * 2, abs=0.01)
+        full = printed("split_language_model.py", *steps)
+        assert "device 0 and 1" in full
+        assert number("parameters", full) == self.PARAMETERS
+        assert max(numbers("parameters", split)) < 0.55 * self.PARAMETERS
+        assert numbers("to", split) == pytest.approx([number("to", full)] * 2, abs=0.01)
 
 
 class TestEvolution:
-    def test_it_finds_the_same_on_any_number_of_replicas(self):
+    def test_the_result_does_not_depend_on_the_number_of_replicas(self):
         one, four = (printed("evolution.py", "--steps", "6", ranks=ranks) for ranks in (None, 4))
         scores = [[float(score) for score in text.splitlines()[0].split(": ")[1].split()] for text in (one, four)]
         assert scores[0][0] < 0.1

@@ -1,4 +1,4 @@
-"""Tallies know the mean and the variance of what was counted, here or on all replicas."""
+"""Tallies: mean and variance of values on one replica or on all, and their saved state."""
 
 from collections.abc import Callable
 from math import inf, nan
@@ -14,7 +14,7 @@ from tests.helpers import random
 from thinwire import Replicator, Tally
 from thinwire.simulate import InProcessCluster
 
-SIZES = (3, 0, 1, 8)  # values that replicas have
+SIZES = (3, 0, 1, 8)  # number of values of each replica
 
 
 def values(rank: int, *shape: int) -> Tensor:
@@ -50,7 +50,7 @@ def all_at_once(tally: Tally, xs: Tensor) -> None:
 
 @pytest.mark.parametrize("add", [one_by_one, in_batches, all_at_once])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3)], ids=str)
-def test_however_values_are_added_the_outcome_is_theirs(
+def test_all_ways_of_adding_give_the_same_mean_and_variance(
     add: Callable[[Tally, Tensor], None], shape: tuple[int, ...]
 ) -> None:
     tally, xs = Tally(), everything(4, *shape)
@@ -66,12 +66,12 @@ def test_means_without_a_variance_count_as_equal_values() -> None:
 
 
 def test_values_far_from_zero_keep_their_variance() -> None:
-    tally, xs = Tally(), random(1000) + 1e6  # of single precision
+    tally, xs = Tally(), random(1000) + 1e6  # single precision
     one_by_one(tally, xs)
     torch.testing.assert_close(tally.variance, xs.double().var(correction=0), rtol=1e-9, atol=0)
 
 
-def test_what_is_added_may_change_afterwards() -> None:
+def test_a_tally_copies_the_values_that_are_added() -> None:
     tally, x = Tally(), torch.ones(2, dtype=torch.float64, requires_grad=True)
     tally.add(x)
     x.data.zero_()
@@ -80,11 +80,11 @@ def test_what_is_added_may_change_afterwards() -> None:
     assert not tally.mean.requires_grad
 
 
-def test_nothing_has_no_mean() -> None:
+def test_mean_and_variance_without_values_are_nan() -> None:
     tally = Tally()
     assert (tally.count, tally.mean.shape) == (0, ())
     assert all(x.isnan() for x in (tally.mean, tally.variance, tally.std))
-    tally.add(torch.tensor([nan, nan]), 0)  # as of a batch of no examples
+    tally.add(torch.tensor([nan, nan]), 0)  # as for an empty batch
     assert tally.mean.isnan().tolist() == [True, True]
     tally.add(torch.tensor([1.0, 2.0]))
     assert tally.mean.tolist() == [1.0, 2.0]
@@ -94,15 +94,15 @@ def test_nothing_has_no_mean() -> None:
 
 
 @pytest.mark.parametrize("count", [-1, nan, inf])
-def test_counts_are_numbers_of_examples(count: float) -> None:
+def test_an_invalid_count_is_an_error(count: float) -> None:
     with pytest.raises(ValueError, match="0 examples or more"):
         Tally().add(1.0, count)
 
 
-def test_values_have_one_shape() -> None:
+def test_values_of_another_shape_are_an_error() -> None:
     tally = Tally()
     tally.add(1.0)
-    with pytest.raises(ValueError, match=r"of shape \[\] were counted before, not \[3\]"):
+    with pytest.raises(ValueError, match=r"the tally has values of shape \[\], not \[3\]"):
         tally.add(torch.ones(3))
     with pytest.raises(ValueError, match="first axis"):
         tally.add_each(torch.tensor(1.0))
@@ -111,25 +111,25 @@ def test_values_have_one_shape() -> None:
 
 
 def merged(ranks: int, shape: tuple[int, ...]) -> tuple[float, Tensor, Tensor]:
-    """What one of the replicas knows of all; a module-level function, for processes."""
+    """Count, mean and variance over all replicas, on one of them; a module-level function, for processes."""
     context, tally = Replicator().context, Tally()
     assert context.num_replicas == ranks
-    if SIZES[context.rank]:  # the others do not know the shape
+    if SIZES[context.rank]:  # replicas without values do not know the shape
         tally.add_each(values(context.rank, *shape))
-    made = tally.merged(context)
-    check(made, everything(ranks, *shape))
-    assert tally.count == SIZES[context.rank], "what was merged has changed"
-    return made.count, made.mean, made.variance
+    total = tally.merged(context)
+    check(total, everything(ranks, *shape))
+    assert tally.count == SIZES[context.rank], "merged() must not change the tally"
+    return total.count, total.mean, total.variance
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3)], ids=str)
-def test_replicas_know_of_what_all_have_counted(ranks: int, shape: tuple[int, ...]) -> None:
+def test_merged_is_the_tally_of_all_replicas_values(ranks: int, shape: tuple[int, ...]) -> None:
     found = InProcessCluster(ranks).run(lambda: merged(ranks, shape))
     assert all(same(one, found[0]) for one in found)
 
 
-def test_processes_have_the_bits_of_threads() -> None:
+def test_processes_and_threads_give_the_same_bits() -> None:
     found, simulated = processes.run(merged, 2, (3,)), InProcessCluster(2).run(lambda: merged(2, (3,)))
     assert all(same(one, simulated[0]) for one in found)
 
@@ -138,13 +138,13 @@ def same(one: tuple[float, Tensor, Tensor], other: tuple[float, Tensor, Tensor])
     return one[0] == other[0] and torch.equal(one[1], other[1]) and torch.equal(one[2], other[2])
 
 
-def test_if_nobody_has_counted_anything_there_is_no_mean() -> None:
+def test_merged_without_any_values_is_nan() -> None:
     for found in InProcessCluster(2).run(lambda: Tally().merged(Replicator().context)):
         assert found.count == 0
         assert found.mean.isnan()
 
 
-def test_replicas_count_values_of_one_shape() -> None:
+def test_merging_different_shapes_is_an_error() -> None:
     def act() -> Tally:
         context, tally = Replicator().context, Tally()
         tally.add(torch.ones((2, 3) if context.rank else (3, 2)))
@@ -154,20 +154,20 @@ def test_replicas_count_values_of_one_shape() -> None:
         InProcessCluster(2).run(act)
 
 
-def test_a_state_is_plain_and_can_be_gone_on_from(tmp_path: Path) -> None:
+def test_a_tally_resumes_from_a_state_of_plain_values(tmp_path: Path) -> None:
     for xs in (everything(4, 2)[:5], everything(4, 2)[:0]):
-        tally, again = Tally(), Tally()
+        tally, resumed = Tally(), Tally()
         for x in xs:
             tally.add(x)
-        again.add(7.0)
+        resumed.add(7.0)
         torch.save(tally.state_dict(), tmp_path / "state.pt")
-        again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
-        for one in (tally, again):
+        resumed.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+        for one in (tally, resumed):
             one.add_each(everything(4, 2)[len(xs) :])
             check(one, everything(4, 2))
 
 
-def test_a_replicator_keeps_it(tmp_path: Path) -> None:
+def test_a_replicator_saves_a_tally_in_checkpoints(tmp_path: Path) -> None:
     def act(steps: int) -> Tally:
         replicator, tally = Replicator(), Tally()
         replicator.keep(losses=tally)

@@ -1,4 +1,4 @@
-"""What replicas ask of each other, in one process and in several: the same."""
+"""The collectives: results, gradients, byte counts and errors, the same in threads and in processes."""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from thinwire.simulate import InProcessCluster
 RANKS = 3
 
 
-def asked() -> dict[str, Any]:
+def all_collectives() -> dict[str, Any]:
     context = thinwire.Replicator().context
     r = context.rank
     nest = {"x": torch.arange(4.0) + r, "n": r + 1, "f": (0.5 * r, torch.tensor([r, 10 - r]))}
@@ -39,7 +39,7 @@ def asked() -> dict[str, Any]:
         "reduced": context.map_reduce(lambda i: {"n": i, "x": torch.tensor(float(i))}, range(1, 8)),
         "reduced mean": context.map_reduce(lambda i: 1.0 * i, [1, 2]),
         "largest": context.map_reduce(lambda i: i % 5, range(9), "max"),
-        "least": context.map_reduce(lambda i: torch.tensor([i, -i]), [3, 4], "min"),
+        "smallest": context.map_reduce(lambda i: torch.tensor([i, -i]), [3, 4], "min"),
     }
     context.barrier()
     return {name: plain(value) for name, value in found.items()}
@@ -53,8 +53,8 @@ def plain(nest: Any) -> Any:
     return (str(nest.dtype), nest.tolist()) if isinstance(nest, torch.Tensor) else nest
 
 
-def test_they_are_right():
-    first, *others = InProcessCluster(RANKS).run(asked)
+def test_every_collective_gives_the_expected_value():
+    first, *others = InProcessCluster(RANKS).run(all_collectives)
     assert all(other == first for other in others)
     f32, i64 = "torch.float32", "torch.int64"
     assert first["sum"] == {"x": (f32, [3.0, 6.0, 9.0, 12.0]), "n": 6, "f": [1.5, (i64, [3, 27])]}
@@ -73,14 +73,14 @@ def test_they_are_right():
     assert (first["few"], first["none"]) == ([11], [])
     assert first["reduced"] == {"n": 28, "x": (f32, 28.0)}
     assert first["reduced mean"] == 3.0
-    assert (first["largest"], first["least"]) == (4, (i64, [3, -4]))
+    assert (first["largest"], first["smallest"]) == (4, (i64, [3, -4]))
 
 
-def test_processes_give_the_same():
-    assert run(asked, ranks=RANKS) == InProcessCluster(RANKS).run(asked)
+def test_processes_give_the_same_values_as_threads():
+    assert run(all_collectives, ranks=RANKS) == InProcessCluster(RANKS).run(all_collectives)
 
 
-def test_one_replica_is_its_own_world():
+def test_collectives_of_a_single_replica():
     context = thinwire.Replicator().context
     assert (context.rank, context.num_replicas) == (0, 1)
     assert context.all_sum({"x": 2}) == {"x": 2}
@@ -88,8 +88,8 @@ def test_one_replica_is_its_own_world():
     assert context.map_reduce(lambda i: i, [1, 2, 3], "mean") == 2.0
 
 
-def flown() -> dict[str, list[float]]:
-    """The gradient on this replica of the sum over all replicas of what they make of each other's numbers."""
+def gradients_of_collectives() -> dict[str, list[float]]:
+    """This replica's gradients of the sum over all replicas of their weighted results."""
     context = thinwire.Replicator().context
     weight = float(context.rank + 1)
 
@@ -109,16 +109,18 @@ def flown() -> dict[str, list[float]]:
 
 def test_gradients_flow_to_all_replicas():
     total = 1.0 + 2.0 + 3.0
-    found = InProcessCluster(RANKS).run(flown)
+    found = InProcessCluster(RANKS).run(gradients_of_collectives)
     for rank, gradients in enumerate(found):
         assert gradients["sum"] == gradients["nest"] == [total] * 2
         assert gradients["mean"] == pytest.approx([total / RANKS] * 2)
-        assert gradients["gather"] == [float((rank - 1) % RANKS + 1)] * 2, "of who has picked this replica's"
+        assert gradients["gather"] == [float((rank - 1) % RANKS + 1)] * 2, (
+            "from the replica that selected this one's row"
+        )
         assert gradients["broadcast"] == [total if rank == 1 else 0.0] * 2
-    assert run(flown, ranks=RANKS) == found
+    assert run(gradients_of_collectives, ranks=RANKS) == found
 
 
-def test_no_gradient_flows_where_none_is_asked_for():
+def test_no_gradient_flows_under_no_grad_or_through_all_max():
     context = thinwire.Replicator().context
     x = torch.ones(1, requires_grad=True)
     with torch.no_grad():
@@ -131,24 +133,24 @@ def test_no_gradient_flows_where_none_is_asked_for():
     [
         (lambda c: c.broadcast(1, source=1), "no replica 1 to broadcast from, only 0 to 0"),
         (lambda c: c.map_reduce(lambda i: i, [1], "median"), "not 'median'"),
-        (lambda c: c.map_reduce(lambda i: i, []), "needs an item"),
-        (lambda c: c.map_gather(lambda i: torch.ones(i), [1, 2]), r"item 0 it is float32\[1\], and of item 1"),
+        (lambda c: c.map_reduce(lambda i: i, []), "needs at least one item"),
+        (lambda c: c.map_gather(lambda i: torch.ones(i), [1, 2]), r"item 0 it is float32\[1\], for item 1"),
     ],
 )
-def test_mistakes_are_shown(act, problem):
+def test_invalid_arguments_are_an_error(act, problem):
     with pytest.raises(ValueError, match=problem):
         act(thinwire.Replicator().context)
 
 
-def test_what_cannot_be_exchanged_is_shown():
+def test_exchanging_a_string_is_an_error():
     with pytest.raises(TypeError, match="not str"):
         thinwire.Replicator().context.all_sum({"name": "text"})
 
 
 @pytest.mark.parametrize(
-    ("act", "carried"),
+    ("act", "nbytes"),
     [
-        (lambda c: c.all_sum(torch.zeros(1000)), 2 * 3 * 1000),  # three quarters of 4,000 bytes, forth and back
+        (lambda c: c.all_sum(torch.zeros(1000)), 2 * 3 * 1000),  # 3/4 of 4,000 bytes, reduce-scatter and all-gather
         (lambda c: c.all_gather(torch.zeros(10)), 3 * 40),
         (lambda c: c.all_max(torch.zeros(10)), 3 * 40),
         (lambda c: c.broadcast(torch.zeros(10)), 3 * 40),  # at its source
@@ -156,18 +158,18 @@ def test_what_cannot_be_exchanged_is_shown():
         (lambda c: c.gather_notes("four"), 3 * (8 + 6)),
     ],
 )
-def test_all_that_is_carried_is_counted(act, carried):
-    assert counted(act, checked=False) == carried
-    assert counted(act, checked=True) == carried + 3 * 128, "what is compared before"
+def test_the_meter_counts_all_bytes_on_the_link(act, nbytes):
+    assert counted(act, checked=False) == nbytes
+    assert counted(act, checked=True) == nbytes + 3 * 128, "plus the comparison of the call"
 
 
-def test_to_compare_calls_is_to_wait_for_all():
+def test_a_checked_barrier_sends_only_the_comparison():
     assert counted(lambda c: c.barrier(), checked=False) == 3 * 1
     assert counted(lambda c: c.barrier(), checked=True) == 3 * 128
 
 
-def waited(mark: Path) -> list[bool]:
-    """Whether what the last replica does late, before a barrier, is done when the others are past it."""
+def file_exists_after_barrier(mark: Path) -> list[bool]:
+    """Whether a file that the last replica writes late, before a barrier, exists after it; unchecked and checked."""
     seen = []
     for checked in (False, True):
         context = thinwire.Replicator(checked=checked).context
@@ -181,36 +183,36 @@ def waited(mark: Path) -> list[bool]:
     return seen
 
 
-def test_nobody_is_past_a_barrier_before_all_have_reached_it(tmp_path):
-    assert run(waited, tmp_path / "late", ranks=RANKS) == [[True, True]] * RANKS
+def test_a_barrier_waits_for_all_replicas(tmp_path):
+    assert run(file_exists_after_barrier, tmp_path / "late", ranks=RANKS) == [[True, True]] * RANKS
 
 
 def values_of_all_types() -> dict[str, Any]:
     context = thinwire.Replicator().context
     r = context.rank
-    nothing_counted = torch.tensor([float("nan"), 1.0]) if r == 0 else torch.tensor([2.0, 4.0 * r])
+    nan_at_weight_0 = torch.tensor([float("nan"), 1.0]) if r == 0 else torch.tensor([2.0, 4.0 * r])
     return {
         "complex mean": context.all_mean(torch.tensor([1 + 2j, 4j]) * (r + 1)),
         "small integers": context.all_sum(torch.tensor([200, 100 + r], dtype=torch.uint8)),
-        "their least": context.all_min(torch.tensor([200, 100 + r], dtype=torch.uint8)),
-        "mean without those who have none": context.weighted_mean(nothing_counted, weight=r),
+        "their minimum": context.all_min(torch.tensor([200, 100 + r], dtype=torch.uint8)),
+        "mean without replicas of weight 0": context.weighted_mean(nan_at_weight_0, weight=r),
         "mean of halves": context.map_reduce(
             lambda i: torch.tensor([1000.0, 60_000.0], dtype=torch.float16), range(200), "mean"
         ),
-        "least of halves": context.map_reduce(lambda i: torch.tensor([float(i)]).half(), range(1, 9), "min"),
+        "minimum of halves": context.map_reduce(lambda i: torch.tensor([float(i)]).half(), range(1, 9), "min"),
         "rows": context.map_gather(lambda row: row.sum(), torch.arange(8.0).view(4, 2)),
         "an array": context.map_reduce(lambda x: float(x), numpy.array([1.0, 2.0, 5.0])),
     }
 
 
-def test_values_of_all_types_are_what_they_should_be():
+def test_values_of_all_dtypes_have_the_expected_results_and_dtypes():
     expected = {
         "complex mean": torch.tensor([1 + 2j, 4j]) * 2,
         "small integers": torch.tensor([600, 303]),
-        "their least": torch.tensor([200, 100], dtype=torch.uint8),
-        "mean without those who have none": torch.tensor([2.0, (4.0 + 2 * 8.0) / 3]),
+        "their minimum": torch.tensor([200, 100], dtype=torch.uint8),
+        "mean without replicas of weight 0": torch.tensor([2.0, (4.0 + 2 * 8.0) / 3]),
         "mean of halves": torch.tensor([1000.0, 60_000.0], dtype=torch.float16),
-        "least of halves": torch.ones(1, dtype=torch.float16),
+        "minimum of halves": torch.ones(1, dtype=torch.float16),
         "rows": [torch.tensor(x) for x in (1.0, 5.0, 9.0, 13.0)],
         "an array": 8.0,
     }
@@ -225,23 +227,23 @@ def test_gradients_flow_through_complex_numbers():
         (context.all_mean(x).abs().square().sum() * (context.rank + 1)).backward()
         return complex(x.grad)
 
-    # The squared size of a mean of two, counted once and twice; its gradient is twice the mean, times a half.
+    # The loss is |mean|^2, weighted 1 and 2. Its gradient is 2 * mean, times 1/2 for the mean of two.
     assert InProcessCluster(2).run(gradient) == [pytest.approx(3 * (1 + 1j))] * 2
 
 
-def test_gradients_flow_where_nothing_was_counted():
+def test_a_replica_of_weight_0_gets_a_zero_gradient():
     def gradient() -> float:
         context = thinwire.Replicator().context
         x = torch.tensor(3.0, requires_grad=True)
         context.weighted_mean(x.square(), weight=context.rank).backward()
         return float(x.grad)
 
-    # Each replica's mean is asked for its gradient, and each has all the weight there is, or none.
+    # Both replicas backpropagate through the mean, which is the value of replica 1 alone.
     assert InProcessCluster(2).run(gradient) == [0.0, 2 * 6.0]
 
 
 def counted(act: Callable[[thinwire.Context], object], checked: bool) -> int:
-    """What the first of four replicas carries for a call."""
+    """The link bytes of the first of four replicas for a call."""
 
     def replica() -> int:
         replicator = thinwire.Replicator(checked=checked)

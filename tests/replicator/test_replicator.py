@@ -1,4 +1,4 @@
-"""A replica's step, run with any method between the replicas."""
+"""The Replicator: training with any method, overlap, run() and iterate(), and errors in their arguments."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -57,37 +57,39 @@ def trained(method: str, overlap: bool = False, **settings: Any) -> dict[str, An
 
 
 @pytest.mark.parametrize("method", ["dense", "powersgd"])
-def test_saying_it_in_backward_gives_the_same_model(method):
+def test_overlap_gives_the_same_model(method):
     plain, ddp = run(trained, method, ranks=2), run(trained, method, True, ranks=2)
     simulated = InProcessCluster(2).run(lambda: trained(method, True))
     assert [one.pop("ddp") for one in (plain[0], ddp[0], simulated[0])] == [False, True, False]
     assert plain[0]["model"] == ddp[0]["model"] == simulated[0]["model"]
-    assert ddp[0]["payload"] == simulated[0]["payload"] < plain[0]["payload"], "nothing about which have a gradient"
+    assert ddp[0]["payload"] == simulated[0]["payload"] < plain[0]["payload"], (
+        "overlap sends no flags for unused parameters"
+    )
 
 
-def test_methods_whose_replicas_differ_have_nothing_to_say_in_backward():
+def test_overlap_does_not_use_ddp_for_methods_whose_replicas_differ():
     first, second = InProcessCluster(2).run(lambda: trained("dpsgd", True))
-    assert first["model"] == second["model"], "the mean of both"
+    assert first["model"] == second["model"], "average() is the same on both"
     assert not first["ddp"]
 
 
 @pytest.mark.parametrize("method", ["dense", "powergossip", "diloco"])
-def test_one_replica_trains_alone_with_any_method(method):
+def test_a_single_replica_trains_with_any_method(method):
     found = trained(method)
     assert len(found["losses"]) == STEPS
     assert found["losses"][-1] < 1.5
 
 
-def test_replicas_draw_numbers_of_their_own_from_one_seed():
-    def drawn() -> float:
+def test_one_seed_gives_each_replica_different_random_numbers():
+    def sampled() -> float:
         Replicator(seed=1)
         return float(torch.rand(()))
 
-    assert len(set(InProcessCluster(4).run(drawn))) == 4
-    assert InProcessCluster(4).run(drawn) == InProcessCluster(4).run(drawn)
+    assert len(set(InProcessCluster(4).run(sampled))) == 4
+    assert InProcessCluster(4).run(sampled) == InProcessCluster(4).run(sampled)
 
 
-def test_the_launchers_method_goes_first(monkeypatch):
+def test_the_launchers_method_overrides_the_scripts(monkeypatch):
     monkeypatch.setenv(Replicator.VARIABLE, "int8")
     assert Replicator("dense").method == thinwire.notation_of(thinwire.strategy_of("int8"))
     monkeypatch.setenv(Replicator.VARIABLE, "no such thing")
@@ -95,21 +97,21 @@ def test_the_launchers_method_goes_first(monkeypatch):
         Replicator("dense")
 
 
-def test_inputs_come_to_their_end():
+def test_run_without_steps_ends_with_the_inputs():
     replicator = Replicator()
     assert replicator.run(lambda context, i: i * 2, lambda context: [1, 2, 3]) == [2, 4, 6]
     assert replicator.step == 3
 
 
-def test_steps_are_made_one_by_one():
-    replicator, made = Replicator(), []
-    for outcome in replicator.iterate(lambda context, i: i, lambda context: range(10), steps=4):
-        made.append(outcome)
-        assert replicator.step == len(made)
-    assert made == [0, 1, 2, 3]
+def test_iterate_yields_after_each_step():
+    replicator, results = Replicator(), []
+    for result in replicator.iterate(lambda context, i: i, lambda context: range(10), steps=4):
+        results.append(result)
+        assert replicator.step == len(results)
+    assert results == [0, 1, 2, 3]
 
 
-def test_what_a_model_draws_does_not_change_its_inputs():
+def test_random_numbers_drawn_in_a_step_do_not_change_the_inputs():
     def inputs(draws: bool) -> list[float]:
         replicator = Replicator(seed=2)
 
@@ -124,45 +126,45 @@ def test_what_a_model_draws_does_not_change_its_inputs():
     assert len(set(inputs(True))) == 5
 
 
-def test_a_batch_is_divided_or_refused():
+def test_per_replica_batch_size_divides_evenly_or_is_an_error():
     def share() -> int:
         return Replicator().context.per_replica_batch_size(12)
 
     assert InProcessCluster(3).run(share) == [4, 4, 4]
-    with pytest.raises(ValueError, match="a batch of 12 cannot be divided evenly among 5 replicas"):
+    with pytest.raises(ValueError, match="a batch of 12 cannot be divided evenly by 5 replicas"):
         InProcessCluster(5).run(share)
 
 
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"replicas": 3}, "2 ranks were launched, which are not 3 replicas of 1 devices each"),
-        ({"devices_per_replica": 3}, "2 ranks were launched, which are not replicas of 3 devices each"),
-        ({"replicas": 0}, "1 replica or more, not 0"),
-        ({"devices_per_replica": 0}, "1 device or more, not 0"),
+        ({"replicas": 3}, "2 ranks were launched, which cannot form 3 replicas of 1 devices each"),
+        ({"devices_per_replica": 3}, "2 ranks were launched, which cannot form replicas of 3 devices each"),
+        ({"replicas": 0}, "replicas is 1 or more, not 0"),
+        ({"devices_per_replica": 0}, "devices_per_replica is 1 or more, not 0"),
         ({"method": "topkk"}, "did you mean 'topk'"),
     ],
 )
-def test_what_does_not_go_with_the_launch_is_shown(settings, problem):
+def test_settings_that_do_not_match_the_launch_are_an_error(settings, problem):
     with pytest.raises(ValueError, match=problem):
         InProcessCluster(2).run(lambda: Replicator(**settings))
 
 
-def test_several_replicas_in_one_process_need_a_script():
+def test_several_replicas_in_one_process_without_a_script_are_an_error():
     with pytest.raises(ValueError, match="use `thinwire run`, or torchrun"):
         Replicator(replicas=2)
 
 
 @pytest.mark.parametrize(
     ("settings", "problem"),
-    [({"steps": -1}, "0 steps or more, not -1"), ({"every": 5}, "every=5 takes a folder")],
+    [({"steps": -1}, "steps is 0 or more, not -1"), ({"every": 5}, "every=5 needs a folder")],
 )
-def test_a_run_that_cannot_be_is_shown(settings, problem):
+def test_invalid_arguments_of_run_are_an_error(settings, problem):
     with pytest.raises(ValueError, match=problem):
         Replicator().run(lambda context, i: i, lambda context: range(3), **settings)
 
 
-def test_what_is_kept_has_a_name_of_its_own():
+def test_keeping_two_objects_under_one_name_is_an_error():
     replicator, schedule = Replicator(), nn.Linear(1, 1)
     replicator.keep(average=schedule)
     with pytest.raises(ValueError, match="'average' is kept already"):
@@ -186,13 +188,13 @@ def two_models() -> list[list[list[float]]]:
     return [bits(model) for model in models]
 
 
-def test_two_models_with_an_optimizer_each_stay_in_step():
+def test_two_models_with_an_optimizer_each_stay_synchronized():
     first, second = InProcessCluster(2).run(two_models)
     assert first == second == run(two_models, ranks=2)[1]
 
 
 @pytest.mark.parametrize(("steps", "compared"), [(3, 0), (4, 1), (9, 2)])
-def test_steps_in_which_nothing_is_said_are_not_compared(steps, compared):
+def test_local_steps_are_not_compared(steps, compared):
     def replica() -> int:
         replicator = Replicator("LocalSGD(Identity(), every=4)", seed=4)
         model = network()
@@ -206,6 +208,6 @@ def test_steps_in_which_nothing_is_said_are_not_compared(steps, compared):
             optimizer.step()
 
         replicator.run(step, batches, steps)
-        return replicator.meter.rounds - before - 4  # without the beginning and the end of run(), and lengths
+        return replicator.meter.rounds - before - 4  # without the checks at the start and end of run(), and of lengths
 
     assert InProcessCluster(2).run(replica) == [compared] * 2

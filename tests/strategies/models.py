@@ -10,7 +10,7 @@ from torch.optim import SGD, Optimizer
 from thinwire.extend import Replica, Strategy
 from thinwire.runtime.preparation import prepared
 
-from ..rehearsal import Rehearsal
+from ..reference_run import ReferenceRun
 
 Make = Callable[[nn.Module], Optimizer]
 
@@ -32,7 +32,7 @@ class Ranks:
             prepared(strategy, m, o, None, r, size, hosts)
             for r, (m, o) in enumerate(zip(self.models, self.optimizers, strict=True))
         ]
-        self.between = Rehearsal(strategy, self.replicas)
+        self.reference = ReferenceRun(strategy, self.replicas)
         self.step = 0
 
     def train(self, steps: int) -> "Ranks":
@@ -41,10 +41,10 @@ class Ranks:
             for optimizer, loss in zip(self.optimizers, losses, strict=True):
                 optimizer.zero_grad()
                 loss.backward()
-            self.between.before_update([loss.item() for loss in losses])
+            self.reference.before_update([loss.item() for loss in losses])
             for optimizer in self.optimizers:
                 optimizer.step()
-            self.between.after_update()
+            self.reference.after_update()
             self.step += 1
         return self
 

@@ -25,7 +25,7 @@ from thinwire.reducers.low_rank import orthonormal
 from thinwire.simulate import replica_of
 
 from ..helpers import same_bits
-from ..rehearsal import Rehearsal
+from ..reference_run import ReferenceRun
 
 
 def crowd(ranks: int, *shape: int) -> list[Replica]:
@@ -39,20 +39,20 @@ def tensors(ranks: list[Replica]) -> Tensor:
     return torch.stack([replica.parameters["w"] for replica in ranks])
 
 
-def mixed(between: Rehearsal, steps: int) -> None:
+def mixed(reference: ReferenceRun, steps: int) -> None:
     for _ in range(steps):
-        between.before_update()
-        between.after_update()
+        reference.before_update()
+        reference.after_update()
 
 
 def test_consensus_on_a_ring_of_eight_is_as_fast_as_the_authors_algorithm() -> None:
     # The figures of a re-simulation of theirs: 1.9e-3 after 1,000 iterations and 3.6e-7 after 3,000, at a rate of 1.
     ranks = crowd(8, 100, 100)
     mean, start = tensors(ranks).mean(0), (tensors(ranks) - tensors(ranks).mean(0)).square().sum()
-    between = Rehearsal(EdgeGossip(PowerIteration(1)), ranks)
+    reference = ReferenceRun(EdgeGossip(PowerIteration(1)), ranks)
     errors = []
     for steps in (1001, 2000):  # the first step is silent
-        mixed(between, steps)
+        mixed(reference, steps)
         errors.append(float((tensors(ranks) - mean).square().sum() / start))
     assert 1e-3 < errors[0] < 4e-3
     assert 1e-7 < errors[1] < 1.2e-6
@@ -63,11 +63,11 @@ def test_a_step_is_the_papers_to_the_letter() -> None:
     """Two ranks, two iterations a step, written out: factors by turns, each iteration applied before the next."""
     strategy = EdgeGossip(PowerIteration(2, iterations=2, least_ratio=1.0), rate=0.8)
     ranks = crowd(2, 7, 5)
-    between = Rehearsal(strategy, ranks)
+    reference = ReferenceRun(strategy, ranks)
     low, high = (replica.parameters["w"].clone() for replica in ranks)
-    state = between.states[0].edges["0-1"]["w"]
+    state = reference.states[0].edges["0-1"]["w"]
     left, right = state.left.clone(), state.right.clone()
-    mixed(between, 1)
+    mixed(reference, 1)
     assert same_bits(ranks[0].parameters["w"], low), "replicas begin alike, so the first step has nothing to say"
     from_left = state.from_left
     for _ in range(3):
@@ -82,7 +82,7 @@ def test_a_step_is_the_papers_to_the_letter() -> None:
                 found = left.T @ basis
             low, high = low + 0.8 * 0.5 * found, high - 0.8 * 0.5 * found
             from_left = not from_left
-        mixed(between, 1)
+        mixed(reference, 1)
         torch.testing.assert_close(ranks[0].parameters["w"], low, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(ranks[1].parameters["w"], high, rtol=1e-9, atol=1e-9)
 
@@ -90,23 +90,23 @@ def test_a_step_is_the_papers_to_the_letter() -> None:
 def test_gradients_and_gossip_are_both_of_the_same_parameters() -> None:
     # Gossip is made before the update: what is said does not know of the step that follows.
     ranks = crowd(2, 6, 6)
-    between = Rehearsal(EdgeGossip(Identity(), Ring()), ranks)
-    mixed(between, 1)
+    reference = ReferenceRun(EdgeGossip(Identity(), Ring()), ranks)
+    mixed(reference, 1)
     low, high = (replica.parameters["w"].clone() for replica in ranks)
-    between.before_update()
+    reference.before_update()
     for replica in ranks:
         replica.parameters["w"].sub_(replica.rank + 1.0)
-    between.after_update()
+    reference.after_update()
     torch.testing.assert_close(ranks[0].parameters["w"], (low + high) / 2 - 1)
     torch.testing.assert_close(ranks[1].parameters["w"], (low + high) / 2 - 2)
 
 
 def test_both_ends_of_every_edge_remember_the_same() -> None:
     ranks = crowd(5, 9, 8)
-    between = Rehearsal(EdgeGossip(PowerIteration(2), Star()), ranks)
-    mixed(between, 6)
+    reference = ReferenceRun(EdgeGossip(PowerIteration(2), Star()), ranks)
+    mixed(reference, 6)
     edges: dict[str, Any] = {}
-    for state in between.states:
+    for state in reference.states:
         for topic, units in state.edges.items():
             assert same_bits(tuple(units["w"]), tuple(edges.setdefault(topic, units)["w"]))
     assert len(edges) == 4
@@ -119,8 +119,8 @@ def test_vectors_are_said_as_they_are() -> None:
     for replica in ranks:
         for p in replica.parameters.values():
             p.data.fill_(float(replica.rank))
-    between = Rehearsal(EdgeGossip(PowerIteration(1)), ranks)
-    mixed(between, 2)
+    reference = ReferenceRun(EdgeGossip(PowerIteration(1)), ranks)
+    mixed(reference, 2)
     assert all(bool((p == 0.5).all()) for replica in ranks for p in replica.parameters.values())
 
 
@@ -137,16 +137,16 @@ def test_bytes_on_a_ring_of_eight_are_the_papers(iterations: int, times_less: in
         replica._replace(parameters={n: p.detach().clone() for n, p in replica.parameters.items()}, rank=r, size=8)
         for r in range(8)
     ]
-    between = Rehearsal(EdgeGossip(PowerIteration(1, iterations=iterations)), ranks)
-    mixed(between, 3)  # one silent, one from each side
+    reference = ReferenceRun(EdgeGossip(PowerIteration(1, iterations=iterations)), ranks)
+    mixed(reference, 3)  # one silent, one from each side
     matrices = [p for p in replica.parameters.values() if p.ndim > 1]
     thin = sum(p.shape[0] + p.shape[1:].numel() for p in matrices)
     vectors = sum(p.numel() for p in replica.parameters.values() if p.ndim < 2)
     a_step = 2 * 4 * (iterations * thin / 2 + vectors)
-    assert between.meters[0].link_bytes == 2 * a_step
+    assert reference.meters[0].link_bytes == 2 * a_step
     whole = 2 * sum(p.nbytes for p in replica.parameters.values())
     assert whole / a_step == pytest.approx(times_less, rel=0.02)
-    assert between.meters[0].rounds == 2 * iterations, "one message a neighbor and iteration, for the whole model"
+    assert reference.meters[0].rounds == 2 * iterations, "one message a neighbor and iteration, for the whole model"
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from thinwire import (
 )
 from thinwire.extend import Replica
 
-from ..rehearsal import Rehearsal
+from ..reference_run import ReferenceRun
 
 
 def crowd(ranks: int, *shape: int, alike: bool = False) -> list[Replica]:
@@ -47,17 +47,17 @@ def tensors(ranks: list[Replica]) -> Tensor:
 def test_a_step_without_loss_is_a_product_with_the_weights(topology: Any, rate: float) -> None:
     replicas = crowd(6, 5)
     graph = topology.of(6)
-    between = Rehearsal(Gossip(Identity(), topology, rate=rate), replicas)
+    reference = ReferenceRun(Gossip(Identity(), topology, rate=rate), replicas)
     x = tensors(replicas).clone()
     for k in range(4):
         weights = torch.from_numpy(graph.phases[k % len(graph.phases)].copy())
-        between.before_update()
+        reference.before_update()
         x = x + rate * (weights @ x - x)
         torch.testing.assert_close(tensors(replicas), x)
         for replica in replicas:
             replica.parameters["w"].sub_(0.1 * replica.rank)
         x = x - 0.1 * torch.arange(6.0, dtype=torch.float64)[:, None]
-        between.after_update()
+        reference.after_update()
         torch.testing.assert_close(tensors(replicas), x)
 
 
@@ -65,15 +65,15 @@ def test_a_step_without_loss_is_a_product_with_the_weights(topology: Any, rate: 
 def test_choco_is_the_papers_to_the_letter(codec: Any) -> None:
     replicas, rate = crowd(5, 20, alike=True), 0.3
     weights = torch.from_numpy(Ring().of(5).phases[0].copy())
-    between = Rehearsal(Gossip(Difference(codec), rate=rate), replicas)
+    reference = ReferenceRun(Gossip(Difference(codec), rate=rate), replicas)
     x, hat = tensors(replicas).clone(), tensors(replicas).clone()  # all begin alike, and know it
     draw = torch.Generator().manual_seed(3)
     for step in range(6):
-        between.before_update()
+        reference.before_update()
         update = torch.randn(5, 20, generator=draw, dtype=torch.float64)
         for replica, mine in zip(replicas, update, strict=True):
             replica.parameters["w"].sub_(mine)
-        between.after_update()
+        reference.after_update()
         x = x - update
         for rank in range(5):
             # Seeds do not matter to these codecs.
@@ -86,11 +86,11 @@ def test_choco_is_the_papers_to_the_letter(codec: Any) -> None:
 def test_deep_squeeze_says_what_it_left_unsaid_later() -> None:
     replicas, rate, codec = crowd(4, 12), 0.2, TopK(0.25)
     weights = torch.from_numpy(Ring().of(4).phases[0].copy())
-    between = Rehearsal(Gossip(ErrorFeedback(codec), rate=rate), replicas)
+    reference = ReferenceRun(Gossip(ErrorFeedback(codec), rate=rate), replicas)
     x, left = tensors(replicas).clone(), torch.zeros(4, 12, dtype=torch.float64)
     for _ in range(5):
-        between.before_update()
-        between.after_update()
+        reference.before_update()
+        reference.after_update()
         total = x + left
         said = torch.stack([codec.decode(codec.encode((row,), 0), 0)[0] for row in total])
         left = total - said

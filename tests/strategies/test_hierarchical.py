@@ -25,7 +25,7 @@ from thinwire import (
 from thinwire.simulate import replica_of
 from thinwire.strategies.hierarchical import INSIDE
 
-from ..rehearsal import Rehearsal
+from ..reference_run import ReferenceRun
 from .models import Ranks, close, model
 
 MEETS = LocalSGD(Identity(), every=4)
@@ -75,7 +75,7 @@ def test_a_rank_a_group_is_the_outer_part_alone(outer: object) -> None:
     for rank in range(4):
         close(nested.parameters(rank), alone.parameters(rank), rtol=0, atol=0)
     flags = 9 * 3 * FLAGS if isinstance(outer, DataParallel) else 0
-    assert nested.between.meters[0].link_bytes == alone.between.meters[0].link_bytes + flags
+    assert nested.reference.meters[0].link_bytes == alone.reference.meters[0].link_bytes + flags
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_what_groups_have_agreed_on_is_where_their_ranks_have_met() -> None:
     agreed = crew.parameters()
     assert crew.apart() == 0
     for _ in range(4):  # nobody moves
-        crew.between.before_update()
-        crew.between.after_update()
+        crew.reference.before_update()
+        crew.reference.after_update()
         for rank in range(4):
             close(crew.parameters(rank), agreed, rtol=0, atol=1e-6)
 
@@ -144,11 +144,11 @@ def test_what_goes_between_groups_is_said_once() -> None:
     """By whichever rank of a group speaks for a parameter: all of them together say what one group would."""
     ranks = Ranks(Hierarchical(Identity(), Identity(), GroupsOf(3)), 6)
     ranks.train(1)
-    meters = ranks.between.meters
+    meters = ranks.reference.meters
     groups = ((0, 1, 2), (3, 4, 5))
-    between = sum(n for r in groups[0] for other, n in meters[r].sent.items() if other in groups[1])
+    to_other_group = sum(n for r in groups[0] for other, n in meters[r].sent.items() if other in groups[1])
     whole = sum(p.nbytes for p in model().parameters())
-    assert between == whole + 3 * FLAGS
+    assert to_other_group == whole + 3 * FLAGS
     spoken = [sum(n for about, n in meter.payload_by_unit.items() if about != INSIDE) for meter in meters]
     assert sum(spoken[:3]) == whole + 3 * FLAGS
     assert max(spoken) < 0.7 * whole
@@ -156,7 +156,7 @@ def test_what_goes_between_groups_is_said_once() -> None:
 
 def test_only_what_is_said_between_groups_is_compressed() -> None:
     ranks = Ranks(Hierarchical(Identity(), ErrorFeedback(PowerSGD(1)), GroupsOf(2)), 4, momentum).train(3)
-    meter = ranks.between.meters[0]
+    meter = ranks.reference.meters[0]
     near, far = meter.sent[1], sum(n for other, n in meter.sent.items() if other > 1)
     assert far < near / 2
     assert ranks.apart() == 0
@@ -164,7 +164,7 @@ def test_only_what_is_said_between_groups_is_compressed() -> None:
 
 def test_layers_are_those_that_a_rank_speaks_for() -> None:
     ranks = Ranks(Hierarchical(Identity(), ErrorFeedback(Quantize(4)), GroupsOf(2)), 4).train(2)
-    found = [ranks.between.layers(rank) for rank in range(4)]
+    found = [ranks.reference.layers(rank) for rank in range(4)]
     names = [sorted(name for layer in layers.values() for name in layer.names) for layers in found]
     assert sorted(names[0] + names[1]) == sorted(ranks.parameters())
     assert names[0] == names[2]
@@ -178,9 +178,9 @@ def test_a_parameter_that_no_group_used_has_no_gradient() -> None:
     """And one that a single rank used has, on all of them."""
     models = [model() for _ in range(4)]
     replicas = [replica_of(m, None, r, 4) for r, m in enumerate(models)]
-    between = Rehearsal(Hierarchical(Identity(), Cast("float16"), GroupsOf(2)), replicas)
+    reference = ReferenceRun(Hierarchical(Identity(), Cast("float16"), GroupsOf(2)), replicas)
     models[3][0].weight.grad = torch.ones(9, 6)  # type: ignore[index,union-attr]
-    between.before_update()
+    reference.before_update()
     for m in models:
         torch.testing.assert_close(m[0].weight.grad, torch.full((9, 6), 0.25))  # type: ignore[index,union-attr]
         assert m[2].weight.grad is None  # type: ignore[index,union-attr]
@@ -188,7 +188,7 @@ def test_a_parameter_that_no_group_used_has_no_gradient() -> None:
 
 def test_a_gradient_that_is_not_finite_is_heard_of_in_all_groups() -> None:
     models = [model() for _ in range(4)]
-    between = Rehearsal(
+    reference = ReferenceRun(
         Hierarchical(Identity(), Identity(), GroupsOf(2)), [replica_of(m, None, r, 4) for r, m in enumerate(models)]
     )
     for m in models:
@@ -196,7 +196,7 @@ def test_a_gradient_that_is_not_finite_is_heard_of_in_all_groups() -> None:
             p.grad = torch.ones_like(p)
     models[2][2].weight.grad[0, 0] = torch.nan  # type: ignore[index,union-attr]
     with pytest.raises(NonFiniteError, match=r"the gradient of .*2\.weight"):
-        between.before_update()
+        reference.before_update()
     assert all(m[2].weight.grad.isnan().any() for m in models)  # type: ignore[index,union-attr]
 
 

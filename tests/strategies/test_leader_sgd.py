@@ -9,7 +9,7 @@ from thinwire import EASGD, Cast, GroupsOf, Identity, LeaderSGD, LocalSGD, NonFi
 from thinwire.extend import Replica
 
 from ..helpers import same_bits
-from ..rehearsal import Rehearsal
+from ..reference_run import ReferenceRun
 from .models import Ranks, close, loss_of, model
 
 
@@ -17,17 +17,17 @@ def crowd(ranks: int) -> list[Replica]:
     return [Replica.of({"w": torch.full((3,), float(rank))}, "dense", rank, ranks) for rank in range(ranks)]
 
 
-def tensors(between: Rehearsal) -> list[float]:
-    return [float(replica.parameters["w"][0]) for replica in between.replicas]
+def tensors(reference: ReferenceRun) -> list[float]:
+    return [float(replica.parameters["w"][0]) for replica in reference.replicas]
 
 
 def led(strategy: LeaderSGD, *losses: list[float]) -> list[float]:
     """Where replicas at 0, 1, 2, ... are after steps with these losses, in which they do not move by themselves."""
-    between = Rehearsal(strategy, crowd(len(losses[0])))
+    reference = ReferenceRun(strategy, crowd(len(losses[0])))
     for of_step in losses:
-        between.before_update(of_step)
-        between.after_update()
-    return tensors(between)
+        reference.before_update(of_step)
+        reference.after_update()
+    return tensors(reference)
 
 
 # --- who leads
@@ -82,12 +82,12 @@ def test_without_groups_only_the_leader_of_all_pulls() -> None:
 
 
 def test_only_the_leader_speaks_but_for_a_loss() -> None:
-    between = Rehearsal(LeaderSGD(every=1), crowd(4))
-    between.before_update([2.0, 1.0, 3.0, 4.0])
-    between.after_update()
+    reference = ReferenceRun(LeaderSGD(every=1), crowd(4))
+    reference.before_update([2.0, 1.0, 3.0, 4.0])
+    reference.after_update()
     losses = 4 * 8
-    assert [meter.payload_bytes for meter in between.meters] == [losses, losses + 12, losses, losses]
-    assert between.meters[1].sent == {0: 12 + 16, 2: 12 + 16, 3: 12 + 16}
+    assert [meter.payload_bytes for meter in reference.meters] == [losses, losses + 12, losses, losses]
+    assert reference.meters[1].sent == {0: 12 + 16, 2: 12 + 16, 3: 12 + 16}
 
 
 # --- pulls in between
@@ -121,16 +121,16 @@ def test_it_trains_and_keeps_replicas_together(strategy: object) -> None:
 
 
 def test_parameters_of_a_leader_that_are_not_finite_end_the_run_by_name() -> None:
-    between = Rehearsal(LeaderSGD(every=1), crowd(3))
-    between.replicas[1].parameters["w"][2] = torch.nan
-    between.before_update([2.0, 1.0, 3.0])
+    reference = ReferenceRun(LeaderSGD(every=1), crowd(3))
+    reference.replicas[1].parameters["w"][2] = torch.nan
+    reference.before_update([2.0, 1.0, 3.0])
     with pytest.raises(NonFiniteError, match="the parameters of w"):
-        between.after_update()
+        reference.after_update()
 
 
 def test_losses_have_to_be_told() -> None:
-    with pytest.raises(ValueError, match=r"LeaderSGD\(\) needs to know the losses"):
-        Rehearsal(LeaderSGD(), crowd(2)).before_update()
+    with pytest.raises(ValueError, match=r"LeaderSGD\(\) needs the losses"):
+        ReferenceRun(LeaderSGD(), crowd(2)).before_update()
 
 
 # --- EASGD
@@ -141,27 +141,27 @@ def test_replicas_and_centre_are_drawn_together() -> None:
     replicas = crowd(4)
     for replica in replicas:
         replica.parameters["w"].zero_()
-    between = Rehearsal(EASGD(every=2, rate=0.4), replicas)
+    reference = ReferenceRun(EASGD(every=2, rate=0.4), replicas)
     xs, center = torch.zeros(4, dtype=torch.float64), 0.0
     for step in range(6):
-        between.before_update()
+        reference.before_update()
         for rank, replica in enumerate(replicas):
             replica.parameters["w"].add_(rank + 1.0)
-        between.after_update()
+        reference.after_update()
         xs += torch.arange(1.0, 5.0)
         if step % 2:
             xs, center = xs - 0.1 * (xs - center), center + 0.4 * float(xs.mean() - center)
-        assert tensors(between) == pytest.approx(xs.tolist(), rel=1e-5)
-    strategy = between.strategy
+        assert tensors(reference) == pytest.approx(xs.tolist(), rel=1e-5)
+    strategy = reference.strategy
     assert isinstance(strategy, EASGD)
     for rank in range(4):
-        found = strategy.center(between.replicas[rank], between.states[rank])
+        found = strategy.center(reference.replicas[rank], reference.states[rank])
         torch.testing.assert_close(found["w"], torch.full((3,), center))
 
 
 def test_what_is_said_of_the_distance_may_be_compressed() -> None:
     plain, few = (Ranks(EASGD(reducer, every=4), 4).train(40) for reducer in (Identity(), Quantize(8)))
-    assert few.between.meters[0].link_bytes < 0.6 * plain.between.meters[0].link_bytes
+    assert few.reference.meters[0].link_bytes < 0.6 * plain.reference.meters[0].link_bytes
     close(few.parameters(), plain.parameters(), rtol=0.05, atol=0.02)
 
 

@@ -53,7 +53,7 @@ def test_between_meetings_every_replica_goes_its_own_way(make: object) -> None:
             loss_of(m, step, rank).backward()
             optimizer.step()
             assert all(same_bits(ranks.parameters(rank)[n], p.detach()) for n, p in m.named_parameters())
-    assert ranks.between.meters[0].link_bytes == 0
+    assert ranks.reference.meters[0].link_bytes == 0
     assert ranks.apart() > 0.01
     ranks.train(1)
     assert ranks.apart() == 0, "they have met"
@@ -89,9 +89,9 @@ def test_post_local_sgd_begins_with_averaged_gradients() -> None:
     ranks = Ranks(LocalSGD(Identity(), every=4, after=6), 4, momentum).train(6)
     dense = Ranks(DataParallel(Identity()), 4, momentum).train(6)
     close(ranks.parameters(), dense.parameters(), rtol=0, atol=0)
-    said = ranks.between.meters[0].link_bytes
+    said = ranks.reference.meters[0].link_bytes
     ranks.train(3)
-    assert ranks.between.meters[0].link_bytes == said
+    assert ranks.reference.meters[0].link_bytes == said
     assert ranks.apart() > 0
     ranks.train(1)
     assert ranks.apart() == 0
@@ -99,7 +99,7 @@ def test_post_local_sgd_begins_with_averaged_gradients() -> None:
 
 def test_bytes_are_those_of_one_exchange_in_so_many_steps() -> None:
     dense, local = (Ranks(s, 4).train(20) for s in (DataParallel(Identity()), LocalSGD(Identity(), every=10)))
-    there, here = dense.between.meters[0], local.between.meters[0]
+    there, here = dense.reference.meters[0], local.reference.meters[0]
     whole = sum(p.nbytes for p in model().parameters())
     assert here.payload_bytes == 2 * whole
     assert here.dense_bytes == there.dense_bytes == 20 * whole
@@ -111,7 +111,7 @@ def test_what_is_said_goes_through_any_reducer(reducer: object) -> None:
     plain = Ranks(LocalSGD(Identity(), every=5), 4, momentum).train(60)
     said = Ranks(LocalSGD(reducer, every=5, fuse_below=0), 4, momentum).train(60)  # type: ignore[arg-type]
     assert said.apart() == 0
-    assert said.between.meters[0].link_bytes < plain.between.meters[0].link_bytes
+    assert said.reference.meters[0].link_bytes < plain.reference.meters[0].link_bytes
     begun = loss_of(model(), 999, 0).item()
     assert loss_of(said.models[0], 999, 0).item() < begun - 0.2
 
@@ -128,7 +128,7 @@ def test_a_delay_keeps_the_mean_and_what_was_done_meanwhile(delay: int) -> None:
     ways = [dict(held.parameters(r)) for r in range(3)]
     held.train(delay - 1)
     before = [held.parameters(r) for r in range(3)]
-    held.between.land()
+    held.reference.land()
     for rank in range(3):
         for name, p in held.parameters(rank).items():
             mean = torch.stack([way[name] for way in ways]).mean(0)
@@ -137,7 +137,7 @@ def test_a_delay_keeps_the_mean_and_what_was_done_meanwhile(delay: int) -> None:
 
 def test_a_delay_lands_when_it_has_to() -> None:
     ranks = Ranks(LocalSGD(Identity(), every=4, delay=2), 3)
-    counted = [ranks.train(1).between.meters[0].link_bytes > 0 for _ in range(7)]
+    counted = [ranks.train(1).reference.meters[0].link_bytes > 0 for _ in range(7)]
     assert counted == [False] * 5 + [True] * 2
 
 
@@ -146,7 +146,7 @@ def test_delayed_meetings_train_about_as_well() -> None:
     for delay in (0, 3):
         ranks = Ranks(LocalSGD(Identity(), every=5, outer=NESTEROV, delay=delay), 4).train(100)
         mean = model()
-        mean.load_state_dict(ranks.between.consensus().means)
+        mean.load_state_dict(ranks.reference.consensus().means)
         losses[delay] = sum(loss_of(mean, 5000 + i, 0).item() for i in range(20)) / 20
     assert losses[3] < losses[0] + 0.1
 
@@ -157,9 +157,9 @@ def test_delayed_meetings_train_about_as_well() -> None:
 def test_parameters_that_are_not_finite_end_the_run_by_name() -> None:
     ranks = Ranks(LocalSGD(Identity(), every=2, fuse_below=0), 3).train(1)
     ranks.models[1][2].weight.data[0, 0] = torch.inf  # type: ignore[index,union-attr]
-    ranks.between.before_update()
+    ranks.reference.before_update()
     with pytest.raises(NonFiniteError, match=r"the parameters of 2\.weight"):
-        ranks.between.after_update()
+        ranks.reference.after_update()
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ from thinwire.inspect import Meter
 from thinwire.simulate import LockStepError, Simulated
 from thinwire.wire import payload
 
-from ..helpers import by_rank, random, same_bits, same_states, say, started, step
+from ..helpers import by_rank, exchange_messages, random, same_bits, same_states, started, step
 
 RANKS = (1, 2, 3, 4, 7)
 ENTRIES = 840  # a multiple of every number of ranks, so that formulas are exact to the byte
@@ -98,7 +98,7 @@ def test_a_message_gives_the_same_bits_alone_and_with_others_in_the_round(dtype:
 
     joint = Simulated(ranks).run([exchange(ranks, *map(once, messages_of(rank))) for rank in range(ranks)])
     for i, messages in enumerate(zip(*map(messages_of, range(ranks)), strict=True)):
-        alone, _ = say(messages)
+        alone, _ = exchange_messages(messages)
         for rank in range(ranks):
             (reply,) = joint[rank][i]
             assert same_bits(reply.reduced, alone[rank].reduced)
@@ -112,7 +112,7 @@ def test_a_message_gives_the_same_bits_alone_and_with_others_in_the_round(dtype:
 @pytest.mark.parametrize("codec", [Identity(), Entropy(), Nonzero()], ids=repr)
 def test_all_reduce_gives_all_ranks_the_mean(codec: Codec, ranks: int) -> None:
     xs = by_rank(ranks, 5, 6)
-    replies, _ = say([Message(x, codec) for x in xs])
+    replies, _ = exchange_messages([Message(x, codec) for x in xs])
     for x, reply in zip(xs, replies, strict=True):
         torch.testing.assert_close(reply.reduced, torch.stack(xs).mean(0))
         assert same_bits(reply.sent, x)
@@ -123,7 +123,7 @@ def test_all_reduce_gives_all_ranks_the_mean(codec: Codec, ranks: int) -> None:
 def test_the_sum_has_the_weights_of_peers(codec: Codec, weights: tuple[float, ...]) -> None:
     xs = by_rank(3, 40)
     peers = Peers("some", tuple(enumerate(weights)))
-    replies, _ = say([Message(x, codec) for x in xs], peers)
+    replies, _ = exchange_messages([Message(x, codec) for x in xs], peers)
     sent = torch.stack([reply.sent for reply in replies]).double()
     expected = (torch.tensor(weights, dtype=torch.float64)[:, None] * sent).sum(0)
     for reply in replies:
@@ -176,7 +176,7 @@ def test_weights_that_differ_between_ranks_are_used_or_an_error(codec: Codec) ->
 @pytest.mark.parametrize("codec", [Identity(), Entropy(), Quantize(8)], ids=repr)
 def test_broadcast_gives_all_ranks_the_message(codec: Codec, source: int) -> None:
     xs = by_rank(3, 40)
-    replies, _ = say([Message(x, codec, route=broadcast_from(source)) for x in xs])
+    replies, _ = exchange_messages([Message(x, codec, route=broadcast_from(source)) for x in xs])
     decoded = payload.decode(payload.encode(xs[source], codec, 0), codec, 0, xs[0])
     for rank, reply in enumerate(replies):
         assert same_bits(reply.reduced, decoded)
@@ -187,7 +187,7 @@ def test_broadcast_gives_all_ranks_the_message(codec: Codec, source: int) -> Non
 @pytest.mark.parametrize("codec", [Identity(), Entropy(), Quantize(8)], ids=repr)
 def test_reduce_gives_one_rank_the_mean(codec: Codec, target: int) -> None:
     xs = by_rank(3, 40)
-    replies, _ = say([Message(x, codec, route=reduce_to(target)) for x in xs])
+    replies, _ = exchange_messages([Message(x, codec, route=reduce_to(target)) for x in xs])
     mean = torch.stack([reply.sent for reply in replies]).mean(0)
     for rank, reply in enumerate(replies):
         torch.testing.assert_close(reply.reduced, mean if rank == target else torch.zeros(40))
@@ -197,7 +197,7 @@ def test_reduce_gives_one_rank_the_mean(codec: Codec, target: int) -> None:
 @pytest.mark.parametrize(("source", "target"), [(0, 2), (2, 1), (1, 1)])
 def test_send_gives_one_rank_the_message(codec: Codec, source: int, target: int) -> None:
     xs = by_rank(3, 40)
-    replies, meters = say([Message(x, codec, route=send(source, target)) for x in xs])
+    replies, meters = exchange_messages([Message(x, codec, route=send(source, target)) for x in xs])
     decoded = payload.decode(payload.encode(xs[source], codec, 0), codec, 0, xs[0])
     for rank, reply in enumerate(replies):
         assert torch.equal(reply.reduced, decoded if rank == target else torch.zeros(40))
@@ -208,7 +208,7 @@ def test_send_gives_one_rank_the_message(codec: Codec, source: int, target: int)
 @pytest.mark.parametrize("codec", [Identity(), Entropy(), Quantize(8)], ids=repr)
 def test_gather_gives_one_rank_all_messages(codec: Codec) -> None:
     xs = by_rank(3, 40)
-    replies, meters = say([Message(x, codec, route=gather_to(1)) for x in xs])
+    replies, meters = exchange_messages([Message(x, codec, route=gather_to(1)) for x in xs])
     assert torch.equal(replies[1].reduced, torch.stack([reply.sent for reply in replies]))
     for rank in (0, 2):
         assert torch.equal(replies[rank].reduced, torch.zeros(40))
@@ -226,7 +226,7 @@ def test_a_message_to_some_ranks_with_another_route_is_an_error() -> None:
 def test_half_precision_numbers_are_summed_in_single_precision() -> None:
     # 0.0005 is less than half a step of float16 at 1: added one by one in float16, all small ones would vanish.
     xs = [torch.tensor([1.0, 1.0], dtype=torch.float16)] + [torch.full((2,), 4e-4, dtype=torch.float16)] * 15
-    replies, _ = say([Message(x, Identity()) for x in xs])
+    replies, _ = exchange_messages([Message(x, Identity()) for x in xs])
     expected = torch.stack(xs).double().mean(0).half()
     assert torch.equal(replies[0].reduced, expected)
 
@@ -235,7 +235,7 @@ def test_half_precision_numbers_are_summed_in_single_precision() -> None:
 
 
 def meters_of(messages: list[Message]) -> list[Meter]:
-    return say(messages)[1]
+    return exchange_messages(messages)[1]
 
 
 @every_size
@@ -448,7 +448,7 @@ def test_invalid_weights_of_peers_are_an_error(weights: tuple[tuple[int, float],
 @pytest.mark.parametrize("route", [broadcast_from(2), reduce_to(2), send(0, 2)], ids=str)
 def test_a_route_to_a_rank_that_does_not_exist_is_an_error(route: Route) -> None:
     with pytest.raises(ValueError, match=f"a message has the route {route}, but there are only 2 ranks"):
-        say([Message(x, Identity(), route=route)] * 2)
+        exchange_messages([Message(x, Identity(), route=route)] * 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -456,6 +456,6 @@ def test_a_route_to_a_rank_that_does_not_exist_is_an_error(route: Route) -> None
 def test_sums_in_16_bits_are_rounded_once(codec: Codec, dtype: torch.dtype) -> None:
     ranks = 32
     xs = by_rank(ranks, 200, dtype=dtype)
-    replies, _ = say([Message(x, codec, lazy=True) for x in xs])
+    replies, _ = exchange_messages([Message(x, codec, lazy=True) for x in xs])
     exact = sum(materialize(reply.sent).double() for reply in replies) / ranks
     assert torch.equal(materialize(replies[0].reduced), exact.to(dtype))

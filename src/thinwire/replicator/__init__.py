@@ -1,4 +1,4 @@
-"""One replica's step, run on one process or many, with any method between the replicas."""
+"""Write the step of one replica, and run it in one process or many, with any method between the replicas."""
 
 from .batch_norm import GlobalBatchNorm, global_batch_norm
 from .context import Context

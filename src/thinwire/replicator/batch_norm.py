@@ -13,9 +13,10 @@ from .running_moments import Moments
 
 
 class GlobalBatchNorm(_BatchNorm):
-    """Normalizes by the mean and the variance of what all replicas have, however many examples each of them has.
+    """Synchronized batch norm: normalizes by the mean and variance over the examples of all replicas.
 
-    In training mode all replicas call it together. In eval mode it is torch's, and nothing is exchanged.
+    Replicas may have different numbers of examples. In training mode all replicas must call it together.
+    In eval mode it behaves as torch's and exchanges nothing.
     """
 
     def __init__(
@@ -30,36 +31,36 @@ class GlobalBatchNorm(_BatchNorm):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
-        self._link = _Link(context)
+        self._shared = _SharedContext(context)
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training:
             return super().forward(input)
         self._check_input_dim(input)
-        found = moments_of(input.detach()).of_all(self._link.context)
-        if found.count == 1:
+        moments = moments_of(input.detach()).over_replicas(self._shared.context)
+        if moments.count == 1:
             raise ValueError(
-                "Expected more than 1 value per channel when training, and all replicas together have 1; "
+                "Expected more than 1 value per channel when training, but all replicas together have 1; "
                 f"the input size here is {list(input.shape)}"
             )
-        if found.count and self.track_running_stats:
-            self._track(found)
-        scale = (found.squares / found.count + self.eps).rsqrt()
-        made: Tensor = Normalized.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            input, self.weight, self.bias, found.mean, scale, found.count, self._link.context
+        if moments.count and self.track_running_stats:
+            self._track(moments)
+        scale = (moments.squares / moments.count + self.eps).rsqrt()
+        output: Tensor = Normalized.apply(  # type: ignore[no-untyped-call]  # untyped in torch
+            input, self.weight, self.bias, moments.mean, scale, moments.count, self._shared.context
         )
-        return made
+        return output
 
-    def _track(self, found: Moments) -> None:
+    def _track(self, moments: Moments) -> None:
         factor = self.momentum or 0.0
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
-            if self.momentum is None:  # a plain mean of all batches
+            if self.momentum is None:  # cumulative average over all batches
                 factor = 1 / self.num_batches_tracked.item()
-        unbiased = found.squares / (found.count - 1)
-        for running, now in ((self.running_mean, found.mean), (self.running_var, unbiased)):
+        unbiased = moments.squares / (moments.count - 1)
+        for running, new in ((self.running_mean, moments.mean), (self.running_var, unbiased)):
             if running is not None:
-                running.mul_(1 - factor).add_(now.to(running), alpha=factor)
+                running.mul_(1 - factor).add_(new.to(running), alpha=factor)
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2 or input.shape[1] != self.num_features:
@@ -67,33 +68,35 @@ class GlobalBatchNorm(_BatchNorm):
 
 
 def global_batch_norm(model: nn.Module, context: Context) -> nn.Module:
-    """The model with a `GlobalBatchNorm` in place of every batch norm; parameters and buffers stay the same objects."""
-    norms = {layer: _global(layer, context) for layer in model.modules() if isinstance(layer, _BatchNorm)}
+    """Replace every batch norm of the model by a `GlobalBatchNorm` with the same parameter and buffer objects."""
+    norms = {layer: _converted(layer, context) for layer in model.modules() if isinstance(layer, _BatchNorm)}
     for parent in list(model.modules()):
-        for name, child in list(parent._modules.items()):  # a layer that is used twice has both names here
+        for name, child in list(
+            parent._modules.items()
+        ):  # named_children() would list a layer that is used twice only once
             if isinstance(child, _BatchNorm):
                 parent.add_module(name, norms[child])
     return norms[model] if isinstance(model, _BatchNorm) else model
 
 
-def _global(layer: _BatchNorm, context: Context) -> GlobalBatchNorm:
+def _converted(layer: _BatchNorm, context: Context) -> GlobalBatchNorm:
     if isinstance(layer, LazyModuleMixin):
-        raise ValueError("a lazy batch norm does not know its channels yet: give the model a batch first")
-    made = GlobalBatchNorm(
+        raise ValueError("a lazy batch norm has no number of channels yet: run a batch through the model first")
+    converted = GlobalBatchNorm(
         layer.num_features, context, layer.eps, layer.momentum, layer.affine, layer.track_running_stats, "meta"
     )
-    made.weight, made.bias = layer.weight, layer.bias
-    made.running_mean, made.running_var = layer.running_mean, layer.running_var
-    made.num_batches_tracked = layer.num_batches_tracked
-    made.training = layer.training
-    return made
+    converted.weight, converted.bias = layer.weight, layer.bias
+    converted.running_mean, converted.running_var = layer.running_mean, layer.running_var
+    converted.num_batches_tracked = layer.num_batches_tracked
+    converted.training = layer.training
+    return converted
 
 
-class _Link:
-    """The way to the other replicas, which copies of a layer have in common."""
+class _SharedContext:
+    """Holds the context, so that deep copies of a layer share it."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
 
-    def __deepcopy__(self, memo: Any) -> "_Link":
+    def __deepcopy__(self, memo: Any) -> "_SharedContext":
         return self

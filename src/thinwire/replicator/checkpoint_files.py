@@ -1,4 +1,4 @@
-"""Everything that a replica needs to go on where it was, in a file of its own.
+"""Checkpoint files: each rank saves everything that it needs to resume, in its own file.
 
 A checkpoint is saved in two phases, so that a kill at any moment leaves one that all ranks have: each rank writes its
 file as READY; when all have, each renames its own to DONE and removes older ones.
@@ -17,27 +17,27 @@ from ..runtime.replica_of import is_dtensor, local
 from ..transports import Transport
 
 FORMAT = 2
-PART, READY, DONE = ".part", ".ready", ".pt"  # being written; whole; known to be whole on all ranks
+PART, READY, DONE = ".part", ".ready", ".pt"  # being written; complete; complete on all ranks
 
 
 class Kept(Protocol):
-    """What can be saved: a module, an optimizer, a schedule, a loader."""
+    """An object that can be saved: a module, an optimizer, a schedule, a loader."""
 
     def state_dict(self) -> Any: ...
     def load_state_dict(self, state_dict: Any, /) -> Any: ...
 
 
 def save(folder: Path, rank: int, step: int, state: Mapping[str, Any]) -> None:
-    """Write a rank's file; `finish` comes when all ranks have written theirs."""
+    """Write a rank's file as READY; call `finish` when all ranks have written theirs."""
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / _name(rank, step, PART)
     torch.save({"format": FORMAT, "step": step, **state}, part)
     _check_readable(part, state["kept"])
-    os.replace(part, part.with_suffix(READY))  # a full disk or a kill leaves a whole file or none
+    os.replace(part, part.with_suffix(READY))  # atomic: a full disk or a kill leaves a complete file or none
 
 
 def finish(folder: Path, rank: int, step: int, keep: int) -> None:
-    """All ranks have written their files of this step: older ones are not needed, but for the newest `keep`."""
+    """Rename this step's file to DONE, as all ranks have written theirs; delete all but the newest `keep`."""
     os.replace(folder / _name(rank, step, READY), folder / _name(rank, step))
     for old in _steps(folder, rank, DONE)[:-keep]:
         (folder / _name(rank, old)).unlink()
@@ -46,17 +46,17 @@ def finish(folder: Path, rank: int, step: int, keep: int) -> None:
 
 
 def _check_readable(part: Path, kept: Mapping[str, Any]) -> None:
-    """What cannot be read back is to be known now, and not when it is needed."""
+    """ValueError if the file cannot be loaded with weights_only=True, when saving and not only when resuming."""
     try:
         torch.load(part, weights_only=True)
     except Exception as error:
         if type(error).__name__ != "UnpicklingError":
             raise
         part.unlink()
-        wrong = next((name for name, state in kept.items() if not _is_plain(state)), "something that is saved")
+        wrong = next((name for name, state in kept.items() if not _is_plain(state)), "a saved object")
         raise ValueError(
-            f"the state of {wrong!r} cannot be saved: it has to be of tensors, numbers and texts, in dicts, lists and "
-            "tuples"
+            f"the state of {wrong!r} cannot be saved: it must consist of tensors, numbers and strings, in dicts, "
+            "lists and tuples"
         ) from None
 
 
@@ -69,16 +69,18 @@ def _is_plain(state: Any) -> bool:
 
 
 def newest(folder: Path, transport: Transport) -> int | None:
-    """The last step that all ranks have a file of; None if nobody has one, or the first was not written by all."""
+    """The last step of which all ranks have a file; None if there is none, or only an incomplete first one."""
     done, ready = (",".join(map(str, _steps(folder, transport.rank, kind))) for kind in (DONE, READY))
-    found = [told.decode().split(";") for told in transport.gather(f"{done};{ready}".encode())]
-    finished, there = [_numbers(done) for done, _ in found], [_numbers(done) | _numbers(ready) for done, ready in found]
-    common = set.intersection(*there)
+    by_rank = [text.decode().split(";") for text in transport.gather(f"{done};{ready}".encode())]
+    finished = [_numbers(done) for done, _ in by_rank]
+    available = [_numbers(done) | _numbers(ready) for done, ready in by_rank]
+    common = set.intersection(*available)
     if not common and any(finished):
-        without = ", ".join(str(r) for r, steps in enumerate(there) if not steps)
+        without = ", ".join(str(r) for r, steps in enumerate(available) if not steps)
         raise ValueError(
-            f"there is no step of which all {transport.size} ranks have a checkpoint in {folder}"
-            f"{f': rank {without} has none' if without else ''}. Was it written by as many, or on other machines?"
+            f"no step has checkpoints of all {transport.size} ranks in {folder}"
+            f"{f': rank {without} has none' if without else ''}. "
+            "Was it written by another number of ranks, or on other machines?"
         )
     return max(common, default=None)
 
@@ -88,42 +90,44 @@ def _numbers(text: str) -> set[int]:
 
 
 def load(folder: Path, rank: int, step: int) -> dict[str, Any]:
-    if not (folder / _name(rank, step)).exists():  # a kill came when all had written theirs
+    if not (folder / _name(rank, step)).exists():  # killed after all ranks had written theirs, before the rename
         os.replace(folder / _name(rank, step, READY), folder / _name(rank, step))
     state: dict[str, Any] = torch.load(folder / _name(rank, step), map_location="cpu", weights_only=True)
     if state["format"] != FORMAT:
-        raise ValueError(f"{folder} was written in format {state['format']}, and this is format {FORMAT}")
+        raise ValueError(
+            f"{folder} was written in checkpoint format {state['format']}, but this version reads format {FORMAT}"
+        )
     return state
 
 
 def saved(kept: Kept) -> Any:
-    """What is to be written of it. Of tensors that several processes have parts of, this one's."""
+    """The state to save. DTensors are replaced by this process's local shards."""
     return _each(kept.state_dict(), local)
 
 
 def load_into(kept: Kept, state: Any) -> None:
-    """Give it back what was written."""
+    """Restore a saved state."""
     if isinstance(kept, Optimizer):
         parameters = [p for group in kept.param_groups for p in group["params"]]
-        state = state | {"state": {i: _split_like(parameters[i], here) for i, here in state["state"].items()}}
+        state = state | {"state": {i: _sharded_like(parameters[i], saved) for i, saved in state["state"].items()}}
     else:
-        there = kept.state_dict()
-        if isinstance(there, dict) and isinstance(state, dict):
-            state = {name: _split_like(there.get(name), x) for name, x in state.items()}
+        current = kept.state_dict()
+        if isinstance(current, dict) and isinstance(state, dict):
+            state = {name: _sharded_like(current.get(name), x) for name, x in state.items()}
     kept.load_state_dict(state)
 
 
-def _split_like(whole: Any, state: Any) -> Any:
-    """What was this process's part of a tensor, as a part of one again."""
-    if not is_dtensor(whole):
+def _sharded_like(current: Any, state: Any) -> Any:
+    """Local shards as DTensors again, with the mesh and placements of `current`."""
+    if not is_dtensor(current):
         return state
-    shape = local(whole).shape
-    place = whole.device_mesh, whole.placements
-    return _each(state, lambda x: type(whole.data).from_local(x, *place) if x.shape == shape else x)
+    shape = local(current).shape
+    layout = current.device_mesh, current.placements
+    return _each(state, lambda x: type(current.data).from_local(x, *layout) if x.shape == shape else x)
 
 
 def _each(state: Any, act: Callable[[Tensor], Tensor]) -> Any:
-    """A state with what a function makes of each of its tensors."""
+    """A state with the function applied to each of its tensors."""
     if isinstance(state, Tensor):
         return act(state)
     if isinstance(state, dict):
@@ -134,7 +138,7 @@ def _each(state: Any, act: Callable[[Tensor], Tensor]) -> Any:
 
 
 def _steps(folder: Path, rank: int, kind: str) -> list[int]:
-    """Of which there is a file, in order."""
+    """The steps of which the rank has a file of this kind, in order."""
     return sorted(int(path.stem.rpartition("-")[2]) for path in folder.glob(f"rank-{rank}-step-*{kind}"))
 
 

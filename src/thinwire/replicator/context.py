@@ -1,4 +1,4 @@
-"""What a replica knows of itself and of the others."""
+"""The context of a replica: its rank, its devices, and collectives over all replicas."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from .primitives import Primitives
 
 
 class Context(Primitives):
-    """One replica's view: its number, its devices, and what it can ask of the others."""
+    """What a step function receives: the replica's rank and devices, and collectives over all replicas."""
 
     def __init__(
         self,
-        world: Transport,  # to all ranks
-        replicas: Transport,  # to the same device of all replicas
-        devices: Contract | None,  # between all devices of this replica, if these are processes of their own
+        world: Transport,  # between all ranks
+        replicas: Transport,  # between the same device of all replicas
+        devices: Contract | None,  # between the devices of this replica, if each is a rank
         contract: Contract,
         device: torch.device,
         devices_per_replica: int,
@@ -32,30 +32,30 @@ class Context(Primitives):
         return f"<replica {self.rank} of {self.num_replicas}>"
 
     def per_replica_batch_size(self, batch_size: int) -> int:
-        """A replica's share of a batch over all of them; ValueError if they cannot have the same."""
+        """The batch size of one replica, given the total; ValueError if it does not divide evenly."""
         if batch_size < 1 or batch_size % self.num_replicas:
-            raise ValueError(f"a batch of {batch_size} cannot be divided evenly among {self.num_replicas} replicas")
+            raise ValueError(f"a batch of {batch_size} cannot be divided evenly by {self.num_replicas} replicas")
         return batch_size // self.num_replicas
 
     def share(self, examples: Any) -> Share:
-        """This replica's part of a dataset or a list: as many examples for each, and none for two."""
+        """This replica's shard of a dataset or a list: disjoint shards of equal length."""
         return Share(examples, self.rank, self.num_replicas)
 
     def logical_device(self, index: int) -> LogicalDevice:
         """One of this replica's devices, to place parts of a model on."""
         if not 0 <= index < self.devices_per_replica:
             raise ValueError(
-                f"there is no logical device {index}: a replica has {self.devices_per_replica}, "
-                "Replicator(devices_per_replica=...) says how many"
+                f"there is no logical device {index}: a replica has {self.devices_per_replica}; "
+                "Replicator(devices_per_replica=...) sets the number"
             )
         device = self.device
-        if self._devices is None and device.type != "cpu":  # one process has them all, from its own on
+        if self._devices is None and device.type != "cpu":  # this process has all of them, starting at its own
             device = torch.device(device.type, (device.index or 0) + index)
         return LogicalDevice(index, device, self._devices)
 
     @property
     def mesh(self) -> Any:
-        """A torch DeviceMesh of this replica's processes, for DTensor's plans; None if one process is all of it."""
+        """A torch DeviceMesh of this replica's processes, for DTensor's plans; None if the replica is one process."""
         if self._devices is None:
             return None
         if self._mesh is None:

@@ -1,17 +1,17 @@
-"""A replica's part of examples that all have."""
+"""A replica's shard of a dataset."""
 
 from collections.abc import Sequence
 from typing import Any
 
 
 class Share(Sequence[Any]):
-    """Every so many-th example, from one on; all replicas have as many, and what is left over at the end nobody has."""
+    """Every n-th example of n replicas, from this replica's rank on; the remainder at the end is dropped."""
 
-    def __init__(self, items: Any, replica: int, replicas: int) -> None:  # with a length, and an item for each number
+    def __init__(self, items: Any, replica: int, replicas: int) -> None:  # items: with __len__ and __getitem__
         if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
             raise TypeError(
-                f"a share is of a dataset or a list, with a length and an example for each number, and not of a "
-                f"{type(items).__name__}; a DataLoader is made of a share"
+                f"share() takes a dataset or a list, with __len__ and __getitem__, not a {type(items).__name__}; "
+                "to use a DataLoader, construct it from the share"
             )
         if len(items) < replicas:
             raise ValueError(f"{len(items)} examples cannot be shared by {replicas} replicas")
@@ -24,5 +24,5 @@ class Share(Sequence[Any]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         if not -len(self) <= index < len(self):
-            raise IndexError(f"a share of {len(self)} examples has none with the number {index}")
+            raise IndexError(f"index {index} is out of range for a share of {len(self)} examples")
         return self.items[index % len(self) * self.replicas + self.replica]

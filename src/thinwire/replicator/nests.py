@@ -1,4 +1,4 @@
-"""Tensors and numbers, in dicts, lists and tuples."""
+"""Nested structures: tensors and numbers in dicts, lists and tuples."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,17 +10,17 @@ Nest = Any  # a tensor, a number, None, or a dict, list or tuple of nests
 
 
 def leaves(nest: Nest) -> list[Tensor]:
-    """All tensors and numbers, as tensors, in an order that is the same for nests of the same structure."""
+    """All tensors and numbers, as tensors. The order depends on the structure only."""
     return [x if isinstance(x, Tensor) else _number(x) for x in _walk(nest)]
 
 
 def rebuilt(nest: Nest, values: Iterator[Any]) -> Nest:
-    """A nest of the same structure with other leaves, in the order of `leaves`."""
+    """A nest of the same structure with new leaves, given in the order of `leaves`."""
     if nest is None:
         return None
     if isinstance(nest, dict):
-        made = {key: rebuilt(nest[key], values) for key in _ordered(nest)}
-        return {key: made[key] for key in nest}
+        inner = {key: rebuilt(nest[key], values) for key in _ordered(nest)}
+        return {key: inner[key] for key in nest}
     if isinstance(nest, tuple) and hasattr(nest, "_fields"):
         return type(nest)(*(rebuilt(inner, values) for inner in nest))
     if isinstance(nest, list | tuple):
@@ -29,18 +29,18 @@ def rebuilt(nest: Nest, values: Iterator[Any]) -> Nest:
 
 
 def mapped(act: Callable[[Tensor], Any], nest: Nest) -> Nest:
-    """A nest of the same structure, with what a function makes of each leaf."""
+    """A nest of the same structure, with the function applied to each leaf."""
     return rebuilt(nest, (act(x) for x in leaves(nest)))
 
 
-def like_numbers(nest: Nest, outcome: Nest) -> Nest:
-    """What came of a nest, with numbers where there were numbers."""
-    pairs = zip(_walk(nest), _walk(outcome), strict=True)
-    return rebuilt(outcome, (there if isinstance(here, Tensor) else there.item() for here, there in pairs))
+def like_numbers(nest: Nest, result: Nest) -> Nest:
+    """The result, with leaves converted to Python numbers where `nest` has Python numbers."""
+    pairs = zip(_walk(nest), _walk(result), strict=True)
+    return rebuilt(result, (new if isinstance(old, Tensor) else new.item() for old, new in pairs))
 
 
 def detached(nest: Any) -> Any:
-    """Without what tensors were computed from, wherever they are; all else stays as it is."""
+    """Detach all tensors from the autograd graph; leave everything else unchanged."""
     if isinstance(nest, Tensor):
         return nest.detach()
     if isinstance(nest, dict):
@@ -50,14 +50,14 @@ def detached(nest: Any) -> Any:
     return type(nest)(map(detached, nest)) if isinstance(nest, list | tuple) else nest
 
 
-def told(nest: Nest) -> str:
-    """The structure, the types and the shapes: what replicas have to agree on."""
+def description(nest: Nest) -> str:
+    """The structure, dtypes and shapes as text: what all replicas must agree on."""
     if nest is None:
         return "None"
     if isinstance(nest, dict):
-        return "{" + ", ".join(f"{key!r}: {told(nest[key])}" for key in _ordered(nest)) + "}"
+        return "{" + ", ".join(f"{key!r}: {description(nest[key])}" for key in _ordered(nest)) + "}"
     if isinstance(nest, list | tuple):
-        inner = ", ".join(told(x) for x in nest)
+        inner = ", ".join(description(x) for x in nest)
         return f"[{inner}]" if isinstance(nest, list) else f"({inner})"
     if isinstance(nest, Tensor):
         return f"{str(nest.dtype).removeprefix('torch.')}{list(nest.shape)}"

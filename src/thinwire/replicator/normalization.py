@@ -1,4 +1,4 @@
-"""Channels of a batch, normalized by what is known of all replicas' batches."""
+"""Normalization of a batch's channels by the moments over all replicas, with its gradient."""
 
 from math import prod
 from typing import Any
@@ -12,19 +12,19 @@ from .running_moments import Moments
 
 
 def moments_of(x: Tensor) -> Moments:
-    """Those of each channel of a batch."""
+    """The moments of each channel of a batch."""
     count = x.shape[0] * prod(x.shape[2:])
     x = x.to(_working(x))
-    near = x.mean(_axes(x))
-    apart = x - _spread(near, x)
-    rest = apart.mean(_axes(x))  # by how far the mean was rounded
-    squares = apart.sub_(_spread(rest, x)).square_().sum(_axes(x))
-    near, rest, squares = torch.stack([near, rest, squares]).cpu().to(torch.float64)
-    return Moments(float(count), near + rest, squares)
+    rounded = x.mean(_axes(x))
+    deviations = x - _per_channel(rounded, x)
+    correction = deviations.mean(_axes(x))  # the rounding error of the mean
+    squares = deviations.sub_(_per_channel(correction, x)).square_().sum(_axes(x))
+    rounded, correction, squares = torch.stack([rounded, correction, squares]).cpu().to(torch.float64)
+    return Moments(float(count), rounded + correction, squares)
 
 
 class Normalized(torch.autograd.Function):
-    """Each channel less the mean, times a scale; gradients know that both were made of all replicas' values."""
+    """Subtracts the mean of each channel and scales; gradients take into account that both depend on all replicas."""
 
     @staticmethod
     def forward(
@@ -38,40 +38,42 @@ class Normalized(torch.autograd.Function):
         context: Context,
     ) -> Tensor:
         high = mean.to(_working(x))
-        low = (mean - high).to(high.dtype)  # what a mean that is far from zero would lose
+        low = (mean - high).to(high.dtype)  # the rounding error of `high`, which matters for means far from zero
         statistics = torch.stack([high, low, scale.to(high.dtype)]).to(x.device)
         ctx.save_for_backward(x, weight, statistics)
         ctx.count, ctx.context = count, context
-        made = _standard(x, statistics)
+        output = _standardized(x, statistics)
         if weight is not None:
-            made.mul_(_spread(weight, x))
+            output.mul_(_per_channel(weight, x))
         if bias is not None:
-            made.add_(_spread(bias, x))
-        return made.to(x.dtype)
+            output.add_(_per_channel(bias, x))
+        return output.to(x.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:
         x, weight, statistics = ctx.saved_tensors
-        standard, gradient = _standard(x, statistics), gradient.to(_working(x))
-        sums = torch.stack([(gradient * standard).sum(_axes(x)), gradient.sum(_axes(x))])  # of the weight, of the bias
-        of_input = None
+        standardized, gradient = _standardized(x, statistics), gradient.to(_working(x))
+        sums = torch.stack(
+            [(gradient * standardized).sum(_axes(x)), gradient.sum(_axes(x))]
+        )  # gradients of weight and bias
+        input_gradient = None
         if ctx.needs_input_grad[0]:
             slope, shift = ctx.context.all_sum(sums) / ctx.count
-            of_input = gradient - standard.mul_(_spread(slope, x)).add_(_spread(shift, x))
-            of_input.mul_(_spread(statistics[2] if weight is None else statistics[2] * weight, x))
+            input_gradient = gradient - standardized.mul_(_per_channel(slope, x)).add_(_per_channel(shift, x))
+            input_gradient.mul_(_per_channel(statistics[2] if weight is None else statistics[2] * weight, x))
         needed = zip(sums, ctx.needs_input_grad[1:3], strict=True)
-        # Torch casts them to the types that the inputs have.
-        return of_input, *(total if asked else None for total, asked in needed), None, None, None, None
+        # Autograd casts them to the dtypes of the inputs.
+        return input_gradient, *(total if is_needed else None for total, is_needed in needed), None, None, None, None
 
 
-def _standard(x: Tensor, statistics: Tensor) -> Tensor:
+def _standardized(x: Tensor, statistics: Tensor) -> Tensor:
     high, low, scale = statistics
-    return (x - _spread(high, x)).sub_(_spread(low, x)).mul_(_spread(scale, x))
+    return (x - _per_channel(high, x)).sub_(_per_channel(low, x)).mul_(_per_channel(scale, x))
 
 
-def _spread(channels: Tensor, x: Tensor) -> Tensor:
-    """A number for each channel, to be used with all of a batch."""
+def _per_channel(channels: Tensor, x: Tensor) -> Tensor:
+    """One number per channel, in a shape that broadcasts over a batch."""
     return channels.to(_working(x)).view(-1, *[1] * (x.dim() - 2))
 
 

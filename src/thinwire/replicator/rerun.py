@@ -1,4 +1,4 @@
-"""A script, run once for each rank, in one process."""
+"""Running a script in one process, once for each rank."""
 
 import importlib.util
 import os
@@ -13,12 +13,12 @@ from ..transports import InProcessCluster
 
 
 def as_ranks(ranks: int) -> NoReturn:
-    """Run the script that this process was started with again, as so many ranks, and end with it."""
+    """Run the script of this process again, as `ranks` in-process ranks, and exit."""
     main = sys.modules["__main__"]
     path = getattr(main, "__file__", None)
     if path is None or getattr(main, "__spec__", None) is not None:
         raise ValueError(
-            f"{ranks} replicas in one process are made by running the script once for each, and there is no script: "
+            f"{ranks} replicas in one process need a script, which is run once for each, and there is none: "
             "use `thinwire run`, or torchrun"
         )
     run_script(path, ranks)
@@ -26,7 +26,7 @@ def as_ranks(ranks: int) -> NoReturn:
 
 
 def check_not_imported() -> None:
-    """RuntimeError while a module is imported: ranks of one process share it, and one would wait for it forever."""
+    """RuntimeError during the import of a module: ranks in one process share modules, so others would wait forever."""
     frame: FrameType | None = sys._getframe(1)
     module = ""
     while frame is not None:
@@ -34,27 +34,27 @@ def check_not_imported() -> None:
             module = frame.f_globals["__name__"]
         if frame.f_code.co_name == "_find_and_load" and frame.f_code.co_filename.startswith("<frozen importlib"):
             raise RuntimeError(
-                f"a Replicator is made while {module} is imported, and ranks in one process share what modules hold: "
-                "make it in the script itself, or in a function that the script calls"
+                f"a Replicator is created while {module} is imported, but ranks in one process share imported modules: "
+                "create it in the script itself, or in a function that the script calls"
             )
         frame = frame.f_back
 
 
 def run_script(path: str | Path, ranks: int | None = None) -> None:
-    """Run a script as `__main__`: as so many ranks in this process, or as the rank that this process is.
+    """Run a script as `__main__`: as `ranks` in-process ranks, or, if None, as the one rank of this process.
 
     The first error of any rank is raised.
     """
-    before, threads = sys.modules["__main__"], int(os.environ.get("OMP_NUM_THREADS", 1))  # as torchrun would have it
+    before, threads = sys.modules["__main__"], int(os.environ.get("OMP_NUM_THREADS", 1))  # torchrun's default
 
-    def one() -> None:
-        if ranks is not None:  # the bits of a product depend on the threads that it was computed with
+    def run_rank() -> None:
+        if ranks is not None:  # the bits of a matrix product depend on the number of threads
             torch.set_num_threads(threads)
         spec = importlib.util.spec_from_file_location("__main__", path)
         if spec is None or spec.loader is None:
             raise ValueError(f"{path} is not a Python script")
         module = importlib.util.module_from_spec(spec)
-        module.__spec__ = None  # as of a script
+        module.__spec__ = None  # as for a script
         sys.modules["__main__"] = module
         try:
             spec.loader.exec_module(module)
@@ -64,8 +64,8 @@ def run_script(path: str | Path, ranks: int | None = None) -> None:
 
     try:
         if ranks is None:
-            one()
+            run_rank()
         else:
-            InProcessCluster(ranks).run(one)
+            InProcessCluster(ranks).run(run_rank)
     finally:
         sys.modules["__main__"] = before

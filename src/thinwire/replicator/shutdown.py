@@ -1,4 +1,4 @@
-"""How a replica stops: those who wait for it hear why, and the one that stopped first is seen to have."""
+"""Stopping after an error: other ranks receive the reason, and the rank that failed first shows its error first."""
 
 import threading
 import time
@@ -7,22 +7,22 @@ from collections.abc import Callable, Sequence
 from ..transports import PeerLostError, ProcessGroupTransport, Transport
 from .contract import ContractError
 
-# Seconds for the one that stopped first to show its error in, as launchers end it when another one has ended. It tells
-# all others before, so they are for each of those who are told, and at most.
-SPEAK, LONGEST = 1.0, 5.0
+# Launchers kill all processes when one has ended. So ranks that stop because of another rank wait before they end,
+# until that rank has notified all others and printed its error.
+SECONDS_PER_RANK, MAX_SECONDS = 1.0, 5.0
 
 
-def leave(problem: BaseException, world: Transport, ways: Sequence[Callable[[BaseException], None]]) -> None:
-    """Tell those who wait for this replica, whatever for, that it has stopped, and why."""
+def leave(problem: BaseException, world: Transport, notify: Sequence[Callable[[BaseException], None]]) -> None:
+    """Notify all ranks that wait for this one, in whatever exchange, that it has stopped, and why."""
     if not isinstance(world, ProcessGroupTransport):
-        for tell in ways:
-            tell(problem)
+        for send in notify:
+            send(problem)
         return
-    # At once: each waits until the others have heard, and they hear of one after the other.
-    threads = [threading.Thread(target=tell, args=(problem,), daemon=True) for tell in ways]
+    # Concurrently: each call waits until the others have received it, and they receive on one channel after the other.
+    threads = [threading.Thread(target=send, args=(problem,), daemon=True) for send in notify]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     if isinstance(problem, ContractError | PeerLostError):
-        time.sleep(min(SPEAK * max(1, world.size - 1), LONGEST))
+        time.sleep(min(SECONDS_PER_RANK * max(1, world.size - 1), MAX_SECONDS))

@@ -1,4 +1,4 @@
-"""All that a rank remembers of a training, to be saved and gone on from."""
+"""The state of a rank's training: what checkpoints save, and resuming from them."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from . import checkpoint_files as checkpoints
 from .checkpoint_files import Kept
 
 
-class Begun(NamedTuple):
-    """A run that is saved."""
+class RunStart(NamedTuple):
+    """How a run starts."""
 
-    inputs: dict[str, Any] | None  # where they were, if it is gone on with
-    past: bool = False  # whether it was made to its end before, and others after it
+    inputs: dict[str, Any] | None  # the saved state of the inputs, if the run resumes
+    completed: bool = False  # whether it was completed before the script was restarted, and a later run was saved
 
 
 class Found(NamedTuple):
-    """The newest checkpoint that there was: which run it is of, and where the inputs of that were."""
+    """The newest checkpoint: its step, the index of its run, and the state of that run's inputs."""
 
     step: int
     run: int
@@ -27,26 +27,24 @@ class Found(NamedTuple):
 
 
 class Training:
-    """What is trained, by which method, and how far it has come."""
+    """Models, optimizers and other saved objects, the method, and the number of steps."""
 
     def __init__(self, world: Transport, method: str, meter: Meter) -> None:
         self.world, self.method, self.meter = world, method, meter
-        self.handles: list[Handle] = []  # of what is wrapped, in that order
+        self.handles: list[Handle] = []  # of the wrapped models, in order
         self.kept: dict[str, Kept] = {}
-        self.step = 0  # how many steps have been made
-        self._runs: Counter[Path] = Counter()  # that were begun here and are saved in a folder
-        self._found: dict[Path, Found | None] = {}  # what there was in it before the first of them
+        self.step = 0  # number of completed steps
+        self._runs: Counter[Path] = Counter()  # number of runs started, by checkpoint folder
+        self._found: dict[Path, Found | None] = {}  # the newest checkpoint in each folder before its first run
 
-    def keep(self, what: Mapping[str, Kept]) -> None:
-        taken = [name for name in what if name in self.kept]
-        if taken:
-            raise ValueError(f"{taken[0]!r} is kept already")
-        for name, kept in what.items():
+    def keep(self, new: Mapping[str, Kept]) -> None:
+        duplicates = [name for name in new if name in self.kept]
+        if duplicates:
+            raise ValueError(f"{duplicates[0]!r} is kept already")
+        for name, kept in new.items():
             if not (hasattr(kept, "state_dict") and hasattr(kept, "load_state_dict")):
-                raise TypeError(
-                    f"{name!r} cannot be kept: a {type(kept).__name__} has no state_dict to save and to load"
-                )
-        self.kept |= what
+                raise TypeError(f"{name!r} cannot be kept: {type(kept).__name__} has no state_dict and load_state_dict")
+        self.kept |= new
 
     def wrap(self, handle: Handle, model: Kept, optimizer: Kept) -> None:
         self.handles.append(handle)
@@ -67,11 +65,12 @@ class Training:
         }
         checkpoints.save(folder, self.world.rank, self.step, state)
 
-    def begin(self, folder: Path) -> Begun:
-        """Begin a run; the first one in a folder takes up what is there, whichever of its runs that is of.
+    def start(self, folder: Path) -> RunStart:
+        """Start a run; the first one in a folder loads its newest checkpoint, whichever run that belongs to.
 
-        A script that was started again comes by the runs that it has made before: they are past. What it does between
-        them (steps of a schedule) is done already, so what is there is taken up again where it goes on.
+        A restarted script skips the runs that it completed before. Code between them (such as steps of a schedule) runs
+        again, although the checkpoint includes its effects. So the checkpoint is loaded a second time when the
+        interrupted run starts.
         """
         number = self._runs[folder]
         if number == 0:
@@ -79,31 +78,35 @@ class Training:
         self._runs[folder] += 1
         found = self._found[folder]
         if found is None or number > found.run:
-            return Begun(None)
+            return RunStart(None)
         if number == found.run:
-            self._take_up(folder, checkpoints.load(folder, self.world.rank, found.step), found.step)
-        return Begun(found.inputs, past=number < found.run)
+            self._restore(folder, checkpoints.load(folder, self.world.rank, found.step), found.step)
+        return RunStart(found.inputs, completed=number < found.run)
 
     def _find(self, folder: Path) -> Found | None:
         step = checkpoints.newest(folder, self.world)
         if step is None:
             return None
         state = checkpoints.load(folder, self.world.rank, step)
-        for what, here in (("method", self.method), ("ranks", self.world.size)):
-            if state[what] != here:
-                raise ValueError(f"{folder} is of a training with {what} {state[what]}, and this one has {here}")
-        if state["run"] > 0 and state["kept"].keys() == self.kept.keys():  # else some is made by the script later
-            self._take_up(folder, state, step)
+        for what, current in (("method", self.method), ("ranks", self.world.size)):
+            if state[what] != current:
+                raise ValueError(
+                    f"the checkpoints in {folder} are from a run with {what} {state[what]}, and this one has {current}"
+                )
+        if (
+            state["run"] > 0 and state["kept"].keys() == self.kept.keys()
+        ):  # otherwise the script creates some objects later
+            self._restore(folder, state, step)
         return Found(step, state["run"], state["inputs"])
 
-    def _take_up(self, folder: Path, state: dict[str, Any], step: int) -> None:
+    def _restore(self, folder: Path, state: dict[str, Any], step: int) -> None:
         if state["kept"].keys() != self.kept.keys():
-            there, here = (", ".join(sorted(names)) or "nothing" for names in (state["kept"], self.kept))
-            raise ValueError(f"{folder} holds {there}, and this training has {here}")
+            saved, current = (", ".join(sorted(names)) or "nothing" for names in (state["kept"], self.kept))
+            raise ValueError(f"the checkpoints in {folder} contain {saved}, and this run has {current}")
         for name, kept in self.kept.items():
             checkpoints.load_into(kept, state["kept"][name])
-        for handle, saved in zip(self.handles, state["handles"], strict=True):
-            handle.load_state_dict(saved)
+        for handle, handle_state in zip(self.handles, state["handles"], strict=True):
+            handle.load_state_dict(handle_state)
         RandomState.read(state["draws"]).put()
         self.meter.load(*state["meter"])
         self.step = step

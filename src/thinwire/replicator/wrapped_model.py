@@ -1,4 +1,4 @@
-"""Models and their optimizers, kept in step with those of the other replicas by the method."""
+"""Wrapping models and optimizers, so that the method synchronizes them with the other replicas."""
 
 import warnings
 from typing import Any
@@ -15,34 +15,33 @@ from ..methods import notation_of, strategy_of
 from ..strategies import check_placed
 from ..transports import Transport, ddp_of
 from .contract import Contract
-from .devices import check_alike
+from .devices import check_equal_copies
 
 
 class Wrapping:
-    """Attaches the method, and compares what replicas do with what is wrapped."""
+    """Attaches the method to models, and compares the replicas' calls on wrapped models."""
 
     def __init__(self, strategy: Strategy, replicas: Transport, contract: Contract, devices: Contract | None) -> None:
         self.strategy, self.replicas, self.contract = strategy, replicas, contract
-        self.devices = devices  # of this replica, if these are processes of their own
+        self.devices = devices  # between the devices of this replica, if each is a rank
         self._count = 0
         self._for_ddp: Transport | None = None
         self._hooks: list[RemovableHandle] = []
-        self._unused: dict[str, tuple[Handle, list[nn.Parameter]]] = {}  # what is not known to be used yet
+        self._unused: dict[str, tuple[Handle, list[nn.Parameter]]] = {}  # wrapped models that have made no step yet
 
     def wrap(
         self, model: nn.Module, optimizer: Optimizer, overlap: bool, settings: dict[str, Any]
     ) -> tuple[nn.Module, Handle]:
-        """What to call in the model's place, and the handle."""
+        """The model to call instead of the given one, and the handle."""
         if not (isinstance(model, nn.Module) and isinstance(optimizer, Optimizer)):
-            there = f"{type(model).__name__} and {type(optimizer).__name__}"
-            raise TypeError(f"wrap() takes a model and its optimizer, in this order, not {there}")
-        self.contract.check("wrap()", _told(self.strategy, overlap, settings))
+            types = f"{type(model).__name__} and {type(optimizer).__name__}"
+            raise TypeError(f"wrap() takes a model and its optimizer, in this order, not {types}")
+        self.contract.check("wrap()", _description(self.strategy, overlap, settings))
         if self.devices is not None:
-            check_alike(model, self.devices)
+            check_equal_copies(model, self.devices)
         number, strategy = f"of wrap() number {self._count + 1}", self.strategy
-        if self.replicas.size == 1 and _cannot_be_alone(strategy):
-            told = notation_of(strategy)
-            warnings.warn(f"{told} has no effect: there is but one replica", stacklevel=3)
+        if self.replicas.size == 1 and _needs_several_ranks(strategy):
+            warnings.warn(f"{notation_of(strategy)} has no effect: there is only one replica", stacklevel=3)
             strategy = strategy_of("dense")
         averages = (
             strategy.gradient_averaging is not None and not strategy.dedicated_servers
@@ -52,29 +51,29 @@ class Wrapping:
             self._hooks.append(ddp.register_forward_pre_hook(lambda module, _: self._before_forward(module, number)))
             model = ddp
         else:
-            said = {"find_unused_parameters": False} if overlap and averages else {}
-            # Before attach's own.
+            defaults = {"find_unused_parameters": False} if overlap and averages else {}
+            # Registered before attach's own hook, so that it runs first.
             check = optimizer.register_step_pre_hook(lambda *_: self._before_step(handle, number))
             try:
-                handle = attach(model, strategy, optimizer=optimizer, group=self.replicas, **(said | settings))
+                handle = attach(model, strategy, optimizer=optimizer, group=self.replicas, **(defaults | settings))
             except BaseException:
                 check.remove()
                 raise
             self._hooks.append(check)
         self._count += 1
         self._unused[number] = handle, list(model.parameters())
-        handle.before_collective(lambda what: self.contract.check(what, number))
+        handle.before_collective(lambda call: self.contract.check(call, number))
         return model, handle
 
     def warn_of_unused(self) -> None:
-        """Once, if what was wrapped has gradients and its optimizer has never made a step: nothing was said of it."""
+        """Warn once if a wrapped model has gradients but its optimizer has never stepped: nothing was exchanged."""
         for number, (handle, parameters) in list(self._unused.items()):
             if handle.meter.steps or any(p.grad is not None for p in parameters):
                 del self._unused[number]
                 if not handle.meter.steps:
                     warnings.warn(
-                        f"the optimizer {number} has made no step, though its model has gradients: replicas train "
-                        "apart if another one does. Make steps with the optimizer that wrap() gave back",
+                        f"the optimizer {number} has made no step, though its model has gradients: replicas diverge if "
+                        "another optimizer steps. Use the optimizer that wrap() returned",
                         stacklevel=4,
                     )
 
@@ -88,7 +87,7 @@ class Wrapping:
 
     def _ddp(self, model: nn.Module) -> nn.Module | None:
         """The model in torch's DDP, where replicas are processes."""
-        # In a group that nothing else speaks in: DDP holds it, and its connections would be open after leaving it.
+        # A separate group: DDP keeps a reference to it, so its connections stay open after leave().
         self._for_ddp = self._for_ddp or self.replicas.duplicate()
         return ddp_of(model, self._for_ddp)
 
@@ -97,19 +96,21 @@ class Wrapping:
             self.contract.check("forward()", number)
 
     def _before_step(self, handle: Handle, number: str) -> None:
-        # Who speaks with neighbors only does not wait for all, and in silent steps nobody waits for anybody.
+        # Decentralized methods do not wait for all ranks, and in steps without communication no rank waits.
         if handle.will_communicate and not self.strategy.survivable:
             self.contract.check("optimizer.step()", number)
 
 
-def _told(strategy: Strategy, overlap: bool, settings: dict[str, Any]) -> str:
-    """How something is wrapped. Of what has no text that is the same everywhere, its type is told."""
+def _description(strategy: Strategy, overlap: bool, settings: dict[str, Any]) -> str:
+    """The arguments of wrap() as text; objects whose repr may differ between replicas are given by their type."""
     plain = (str, int, float, bool, type(None))
-    said = [f"{name}={x!r}" if isinstance(x, plain) else f"{name}: {type(x).__name__}" for name, x in settings.items()]
-    return ", ".join([f"by {notation_of(strategy)}", *(["overlap=True"] if overlap else []), *sorted(said)])
+    described = [
+        f"{name}={x!r}" if isinstance(x, plain) else f"{name}: {type(x).__name__}" for name, x in settings.items()
+    ]
+    return ", ".join([f"by {notation_of(strategy)}", *(["overlap=True"] if overlap else []), *sorted(described)])
 
 
-def _cannot_be_alone(strategy: Strategy) -> bool:
+def _needs_several_ranks(strategy: Strategy) -> bool:
     try:
         check_placed(strategy, 1)
     except ValueError:

@@ -48,8 +48,8 @@ def entry(crew: Ranks, rank: int = 0) -> Any:
 
 
 def strategy(crew: Ranks) -> ABTraining:
-    assert isinstance(crew.between.strategy, ABTraining)
-    return crew.between.strategy
+    assert isinstance(crew.reference.strategy, ABTraining)
+    return crew.reference.strategy
 
 
 def weights(crew: Ranks) -> list[Tensor]:
@@ -143,9 +143,9 @@ def test_one_half_trains_a_the_other_b_and_each_alone() -> None:
 
 def test_nothing_goes_between_groups_while_they_train_factors() -> None:
     crew = ranks().train(3)
-    before = {rank: dict(meter.sent) for rank, meter in enumerate(crew.between.meters)}
+    before = {rank: dict(meter.sent) for rank, meter in enumerate(crew.reference.meters)}
     crew.train(3)
-    for rank, meter in enumerate(crew.between.meters):
+    for rank, meter in enumerate(crew.reference.meters):
         near = {0: 1, 1: 0, 2: 3, 3: 2}[rank]
         assert {other for other, n in meter.sent.items() if n > before[rank].get(other, 0)} == {near}
 
@@ -197,7 +197,7 @@ def test_groups_agree_on_what_the_mode_says(sync: str) -> None:
     crew = ranks(sync=sync, groups=GroupsOf(2)).train(5)
     expected, rest = manual(crew, sync), [crew.parameters(r) for r in range(4)]
     with torch.no_grad():
-        found = crew.between.sender.run([strategy(crew).agreed(replica) for replica in crew.replicas])
+        found = crew.reference.transport.run([strategy(crew).agreed(replica) for replica in crew.replicas])
     for agreed in found:
         torch.testing.assert_close(agreed["3.weight"], expected, rtol=1e-4, atol=1e-5)
         assert same_bits(agreed["3.weight"], found[0]["3.weight"])
@@ -224,7 +224,7 @@ def test_batch_norms_exchange_nothing() -> None:
     crew = ranks(2).train(5)
     statistics = [m[1].running_mean for m in crew.models]  # type: ignore[index,union-attr]
     assert not torch.equal(*statistics)  # type: ignore[call-overload]
-    assert set(crew.between.meters[0].payload_by_unit) <= {WEIGHTS, FACTORS, SYNC}
+    assert set(crew.reference.meters[0].payload_by_unit) <= {WEIGHTS, FACTORS, SYNC}
 
 
 @pytest.mark.parametrize("sync", ["only-learned", "with-stale", "full", "only-b"])
@@ -304,10 +304,10 @@ def test_a_loss_that_is_still_around_does_not_matter() -> None:
         for optimizer, loss in zip(crew.optimizers, losses, strict=True):
             optimizer.zero_grad()
             loss.backward(retain_graph=True)
-        crew.between.before_update()
+        crew.reference.before_update()
         for optimizer in crew.optimizers:
             optimizer.step()
-        crew.between.after_update()
+        crew.reference.after_update()
     assert all(x.isfinite().all() for x in weights(crew))
 
 
@@ -344,7 +344,7 @@ def test_a_checkpoint_in_any_phase_goes_on_to_the_bit(at: int) -> None:
     torch.save(
         [
             (m.state_dict(), o.state_dict(), plain(s))
-            for m, o, s in zip(first.models, first.optimizers, first.between.states, strict=True)
+            for m, o, s in zip(first.models, first.optimizers, first.reference.states, strict=True)
         ],
         file,
     )
@@ -353,14 +353,14 @@ def test_a_checkpoint_in_any_phase_goes_on_to_the_bit(at: int) -> None:
     for rank, (of_model, of_optimizer, state) in enumerate(torch.load(file, weights_only=True)):
         second.models[rank].load_state_dict(of_model)
         second.optimizers[rank].load_state_dict(of_optimizer)
-        second.between.states[rank] = restored(strategy(second).init(second.replicas[rank]), state)
+        second.reference.states[rank] = restored(strategy(second).init(second.replicas[rank]), state)
     second.step = at
     for crew in (first, second):
         crew.train(7)
     for rank in range(4):
         here, there = first.parameters(rank), second.parameters(rank)
         assert all(same_bits(x, there[name]) for name, x in here.items())
-    assert same_states(first.between.states, second.between.states)
+    assert same_states(first.reference.states, second.reference.states)
 
 
 # --- what it costs, and trouble
@@ -368,9 +368,9 @@ def test_a_checkpoint_in_any_phase_goes_on_to_the_bit(at: int) -> None:
 
 def test_bytes_are_those_of_factors_within_groups() -> None:
     crew = ranks(cutoff=0.6, after=2, every=20, full=1).train(2)
-    rank, before = entry(crew).rank, dict(crew.between.meters[0].payload_by_unit)
+    rank, before = entry(crew).rank, dict(crew.reference.meters[0].payload_by_unit)
     crew.train(5)
-    said = crew.between.meters[0].payload_by_unit
+    said = crew.reference.meters[0].payload_by_unit
     rest = sum(p.nbytes for n, p in crew.parameters().items() if n not in ("3.weight", "3.factor_a", "3.factor_b"))
     flags = 4 + 1  # which of 8 parameters got a gradient: a size and bits
     assert said[FACTORS] == 5 * (4 * 10 * rank + rest + flags)
@@ -381,7 +381,7 @@ def test_bytes_are_those_of_factors_within_groups() -> None:
 def test_it_trains() -> None:
     crew = ranks(after=20, every=20, full=5, rebound=3, cutoff=0.2).train(100)
     mean = deep()
-    mean.load_state_dict(crew.between.consensus([dict(m.named_buffers()) for m in crew.models]).means, strict=False)
+    mean.load_state_dict(crew.reference.consensus([dict(m.named_buffers()) for m in crew.models]).means, strict=False)
     begun = sum(loss_of(deep(), 5000 + i, 0).item() for i in range(10)) / 10
     assert sum(loss_of(mean, 5000 + i, 0).item() for i in range(10)) / 10 < begun - 0.5
 
@@ -390,9 +390,9 @@ def test_weights_that_are_not_finite_end_the_run_by_name() -> None:
     crew = ranks().train(2)
     for m in crew.models:
         m[3].weight.data[0, 0] = torch.inf  # type: ignore[index,union-attr]
-    crew.between.before_update()
+    crew.reference.before_update()
     with pytest.raises(NonFiniteError, match=r"the parameters of 3\.weight"):
-        crew.between.after_update()
+        crew.reference.after_update()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A reference for attached trainings: a strategy around the updates of all ranks, step by step in one process."""
+"""A reference for attached models: runs a strategy for all ranks in one process, step by step."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -17,47 +17,47 @@ from thinwire.strategies.ab_training import LowRankLayer
 from thinwire.transports import Meter, Simulated
 
 
-class Rehearsal:
-    """Runs what ranks say around their updates: the same bits, and the same bytes, as between real processes.
+class ReferenceRun:
+    """Runs a strategy's exchanges for all replicas, with the bits and byte counts that real processes have.
 
-    For each step, call `before_update()` when all replicas have gradients, and `after_update()` when all optimizers
-    have made their step.
+    In each step, call `before_update()` after all replicas have computed gradients, and `after_update()` after all
+    optimizers have stepped.
     """
 
     def __init__(self, strategy: Strategy, replicas: Sequence[Replica]) -> None:
         check_placed(strategy, len(replicas), replicas[0].hosts)
         self.strategy, self.replicas = strategy, list(replicas)
-        self.sender = Simulated(len(replicas))
+        self.transport = Simulated(len(replicas))
         self.states: list[Any] = [strategy.init(replica) for replica in replicas]
-        self.meters: list[Meter] = self.sender.meters
+        self.meters: list[Meter] = self.transport.meters
         self._dense_bytes = sum(p.nbytes for p in replicas[0].parameters.values())
-        self._under_way: tuple[list[Any], Simulated] | None = None
+        self._in_flight: tuple[list[Any], Simulated] | None = None
         self._guard = LearnedCodeGuard(strategy)
 
     @torch.no_grad()
     def before_update(self, losses: Sequence[float] | None = None, rate: float | None = None) -> None:
-        """All have gradients; and losses, for strategies that choose by them; and a learning rate, for by_rate=True."""
+        """Exchange before the update. Pass `losses` to strategies that need them and `rate` for by_rate=True."""
         if losses is not None:
             self.replicas = [r._replace(loss=float(loss)) for r, loss in zip(self.replicas, losses, strict=True)]
         if self.strategy.needs_loss and self.replicas[0].loss is None:
-            raise ValueError(f"{self.strategy!r} needs to know the losses: before_update(losses)")
+            raise ValueError(f"{self.strategy!r} needs the losses: before_update(losses)")
         if rate is not None:
             self.replicas = [replica._replace(rate=rate) for replica in self.replicas]
         if goes_by_rate(self.strategy) and self.strategy.gradient_averaging is None:
-            raise ValueError(f"by_rate=True is for gradients, and {self.strategy!r} speaks of parameters")
+            raise ValueError(f"by_rate=True is for gradients, and {self.strategy!r} exchanges parameters")
         if goes_by_rate(self.strategy) and self.replicas[0].rate is None:
-            raise ValueError(f"{self.strategy!r} needs to know the learning rate: before_update(rate=...)")
+            raise ValueError(f"{self.strategy!r} needs the learning rate: before_update(rate=...)")
         for meter in self.meters:
             meter.count_dense(self._dense_bytes, len(self.replicas))
         averaging = self.strategy.gradient_averaging
-        if averaging is not None and not averaging.dedicated_servers:  # which DDP does not have
+        if averaging is not None and not averaging.dedicated_servers:  # DDP has no dedicated servers
             self._exchange(averaging)
         else:
-            self._hold([self.strategy.before_update(r, s) for r, s in self._ranks()])
+            self._run([self.strategy.before_update(r, s) for r, s in self._ranks()])
 
     @torch.no_grad()
     def after_update(self) -> None:
-        self._hold([self.strategy.after_update(r, s) for r, s in self._ranks()])
+        self._run([self.strategy.after_update(r, s) for r, s in self._ranks()])
         for meter in self.meters:
             meter.steps += 1
         self._guard.end_step(self.strategy, self.replicas[0], self.states[0], *self.meters)
@@ -71,33 +71,33 @@ class Rehearsal:
 
     @torch.no_grad()
     def land(self) -> None:
-        """Finish what is on its way."""
-        under_way, self._under_way = self._under_way, None
-        if under_way is None:
+        """Apply the messages in flight."""
+        in_flight, self._in_flight = self._in_flight, None
+        if in_flight is None:
             return
-        strategy, (arrived, aside) = self.strategy.overlapping, under_way
-        assert strategy is not None, "others have nothing in flight"
-        for meter, counted in zip(self.meters, aside.meters, strict=True):
+        strategy, (results, transport) = self.strategy.overlapping, in_flight
+        assert strategy is not None, "only overlapping strategies have messages in flight"
+        for meter, counted in zip(self.meters, transport.meters, strict=True):
             meter.add(counted)
-        landed = [strategy.land(r, s, what) for (r, s), what in zip(self._ranks(), arrived, strict=True)]
+        landed = [strategy.land(r, s, result) for (r, s), result in zip(self._ranks(), results, strict=True)]
         self.states = [state for state, _ in landed]
-        _check(lost for _, some in landed for lost in some)
+        _raise_nonfinite(problem for _, problems in landed for problem in problems)
 
     @torch.no_grad()
     def consensus(self, buffers: Sequence[Mapping[str, Tensor]] | None = None) -> Consensus:
-        """The mean of all replicas (and of buffers), which all ranks hear alike, and how far they are from it."""
+        """The mean of all replicas (and of `buffers`), the same on all ranks, and the consensus distance."""
         self.land()
         strategy, size = self.strategy, len(self.replicas)
-        there = buffers or [{} for _ in self.replicas]
-        aside = Simulated(size)
+        buffers_by_rank = buffers or [{} for _ in self.replicas]
+        transport = Simulated(size)
         peers = all_who_train(strategy, size)
-        talks = [
+        exchanges = [
             consensus(strategy.effective(r), b, strategy.weight_of(s), peers)
-            for (r, s), b in zip(self._ranks(), there, strict=True)
+            for (r, s), b in zip(self._ranks(), buffers_by_rank, strict=True)
         ]
-        found: Consensus = aside.run(talks)[0]
-        for meter, took in zip(self.meters, aside.meters, strict=True):
-            meter.average_bytes += took.link_bytes
+        found: Consensus = transport.run(exchanges)[0]
+        for meter, counted in zip(self.meters, transport.meters, strict=True):
+            meter.average_bytes += counted.link_bytes
             meter.consensus = found.distance
         return found
 
@@ -107,31 +107,31 @@ class Rehearsal:
         return losses.index(min(losses)) if losses else None
 
     def center(self) -> Mapping[str, Tensor] | None:
-        """What replicas are drawn to, for strategies that have such a center."""
+        """The center variable, for strategies that have one."""
         return self.strategy.center(self.replicas[0], self.states[0])
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The groups that ranks are in, for strategies that have several."""
+        """The groups of ranks, for strategies with groups."""
         first = self.replicas[0]
         return self.strategy.groups_of(first.size, first.hosts)
 
     def factored(self, rank: int = 0) -> dict[str, LowRankLayer]:
-        """What those layers of a rank's model are that are factored at times."""
+        """The layers of a rank's model that the strategy factors, by name."""
         factoring = self.strategy.factoring
         return {} if factoring is None else dict(factoring.factored(self.replicas[rank]))
 
     def learning(self) -> dict[str, Learning]:
-        """How far off learned codes were after the last step, and whether they are being learned."""
+        """The error of learned codes after the last step, and whether they are being trained."""
         return self._guard.by_unit
 
     def layers(self, rank: int = 0) -> dict[str, Layer]:
-        """What a rank has said of each layer, and how much it has not."""
+        """A rank's payload bytes and residual per layer."""
         meter = self.meters[rank]
         return self.strategy.layers(self.replicas[rank], self.states[rank], meter.dense_bytes, meter.payload_by_unit)
 
     def _exchange(self, strategy: GradientAveraging) -> None:
-        """As under DDP: of a parameter that a rank did not use, its gradient is zero."""
+        """Reduce gradients as under DDP, where an unused parameter has a zero gradient."""
         for replica in self.replicas:
             for p in replica.parameters.values():
                 p.grad = torch.zeros_like(p) if p.grad is None else p.grad
@@ -140,25 +140,25 @@ class Rehearsal:
             {name: p.grad for name, p in replica.parameters.items() if p.grad is not None} for replica in self.replicas
         ]
         rate = self.replicas[0].rate
-        self._hold([strategy.exchange(units, g, size, s, rate) for g, s in zip(gradients, self.states, strict=True)])
+        self._run([strategy.exchange(units, g, size, s, rate) for g, s in zip(gradients, self.states, strict=True)])
 
     def _launch(self, strategy: Overlapping) -> None:
         launched = [strategy.launch(r, s) for r, s in self._ranks()]
         self.states = [state for state, _ in launched]
-        aside = Simulated(len(self.replicas))  # all is counted as it lands
-        self._under_way = aside.run([talk for _, talk in launched]), aside
+        transport = Simulated(len(self.replicas))  # the bytes are added to the meters on landing
+        self._in_flight = transport.run([exchange for _, exchange in launched]), transport
 
-    def _hold(self, talks: list[Rounds]) -> None:
-        outcomes = self.sender.run(talks)
-        self.states = [outcome.state for outcome in outcomes]
-        _check(lost for outcome in outcomes for lost in outcome.nonfinite)
+    def _run(self, exchanges: list[Rounds]) -> None:
+        results = self.transport.run(exchanges)
+        self.states = [result.state for result in results]
+        _raise_nonfinite(problem for result in results for problem in result.nonfinite)
 
     def _ranks(self) -> list[tuple[Replica, Any]]:
         return list(zip(self.replicas, self.states, strict=True))
 
 
-def _check(lost: Iterable[NonFinite]) -> None:
-    # Who only heard of it knows no more than what the message was about.
-    first = max(lost, key=lambda message: bool(message.here), default=None)
+def _raise_nonfinite(problems: Iterable[NonFinite]) -> None:
+    # Prefer the report of a rank with non-finite values of its own: the others know the names of the message only.
+    first = max(problems, key=lambda problem: bool(problem.here), default=None)
     if first is not None:
         raise NonFiniteError(f"{problem_of([first])}: the run has diverged")
