@@ -24,7 +24,7 @@ from thinwire import GenNorm, Histogram, Huffman, Quantize, Rans
 from thinwire.entropy.block import squeeze
 from thinwire.kernels import huffman, rans
 from thinwire.kernels.bits import pack, unpack
-from thinwire.kernels.frequencies import counted, scaled
+from thinwire.kernels.frequencies import count_symbols, scaled
 from thinwire.lab.recording.captured import read
 
 SIZE, SHAPE = 2**24, 0.7
@@ -64,7 +64,7 @@ def captured() -> torch.Tensor:
 
 def rows_for(name: str, data: Bytes, least: float, size_bars: dict[str, float], repeats: int) -> list[Row]:
     """Sizes and speeds for these bytes, which could not take fewer bits than the least."""
-    frequencies = scaled(counted(data, 256))
+    frequencies = scaled(count_symbols(data, 256))
     coded = {coder: module.encode(data, frequencies) for coder, module in CODERS.items()}
     zstd = sum(map(len, in_zstd(data, 1)))
     rows = []
@@ -96,11 +96,11 @@ def rows_for(name: str, data: Bytes, least: float, size_bars: dict[str, float], 
 def jobs_for(
     data: Bytes, frequencies: NDArray[np.int64], coded: dict[str, Bytes], threads: int
 ) -> dict[str, Callable[[], object]]:
-    packed, counts = in_zstd(data, threads), counted(data, 256)
+    packed, counts = in_zstd(data, threads), count_symbols(data, 256)
     jobs: dict[str, Callable[[], object]] = {
         "zstd encode": lambda: in_zstd(data, threads),
         "zstd decode": lambda: from_zstd(packed),
-        "counting": lambda: counted(data, 256),
+        "counting": lambda: count_symbols(data, 256),
         "fitting": lambda: GenNorm().fit(counts),
     }
     for coder, module in CODERS.items():

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from thinwire import PayloadError
 from thinwire.kernels import huffman, rans
-from thinwire.kernels.frequencies import counted, scaled
+from thinwire.kernels.frequencies import count_symbols, scaled
 
 from .symbol_rows import ALPHABETS, KINDS, LARGE, SMALL, Symbols, drawn
 from .twins import THREADS, on_threads, outcome, plainly
@@ -19,7 +19,7 @@ Frequencies = NDArray[np.int64]
 
 
 def known(symbols: Symbols, alphabet: int) -> Frequencies:
-    counts = counted(symbols, alphabet)
+    counts = count_symbols(symbols, alphabet)
     return scaled(counts if len(symbols) else counts + 1)
 
 
@@ -148,7 +148,7 @@ def test_frequencies_that_are_none_are_refused(coder: ModuleType, wrong: list[in
 @pytest.mark.parametrize("alphabet", [16, 256, 1000])
 def test_bits_are_told_before_coding(coder: ModuleType, kind: str, alphabet: int) -> None:
     symbols = drawn(kind, 200_003, alphabet)
-    counts, frequencies = counted(symbols, alphabet), known(symbols, alphabet)
+    counts, frequencies = count_symbols(symbols, alphabet), known(symbols, alphabet)
     told, taken = coder.bits(counts, frequencies), 8 * len(coder.encode(symbols, frequencies))
     assert told <= taken <= 1.001 * told + 8 * 2 * 40
 

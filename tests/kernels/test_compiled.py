@@ -42,7 +42,7 @@ def test_importing_thinwire_neither_imports_numba_nor_compiles() -> None:
 
 def test_without_numba_all_goes_on_and_it_is_said_once() -> None:
     said, norm = python("import sys; sys.modules['numba'] = None" + STEPS)
-    assert said.startswith("1 thinwire goes without its compiled loops")
+    assert said.startswith("1 thinwire runs without its compiled loops")
     nothing_said, same_norm = python(STEPS)
     assert nothing_said == "0"
     assert float(norm) == pytest.approx(float(same_norm), rel=1e-5)
@@ -51,7 +51,7 @@ def test_without_numba_all_goes_on_and_it_is_said_once() -> None:
 def test_where_nothing_can_be_kept_all_goes_on_and_it_is_said_once() -> None:
     refuse = "import numba.core.caching as c; c.CacheImpl._locator_classes = []"
     said, _ = python(refuse + STEPS)
-    assert said.startswith("1 thinwire goes without its compiled loops")
+    assert said.startswith("1 thinwire runs without its compiled loops")
 
 
 def test_compiled_loops_take_contiguous_floats_of_32_bits() -> None:

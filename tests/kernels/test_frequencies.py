@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinwire.kernels.frequencies import counted, lengths, scaled, share_bits
+from thinwire.kernels.frequencies import count_symbols, lengths, scaled, share_bits
 
 from .symbol_rows import ALPHABETS, KINDS, drawn
 from .twins import THREADS, on_threads, plainly
@@ -23,23 +23,23 @@ def test_symbols_are_counted(kind: str, alphabet: int) -> None:
     for size in (0, 1, 5, 70_001):
         symbols = drawn(kind, size, alphabet)
         expected = np.bincount(symbols, minlength=alphabet)
-        assert np.array_equal(plainly(lambda some=symbols: counted(some, alphabet)), expected)
+        assert np.array_equal(plainly(lambda some=symbols: count_symbols(some, alphabet)), expected)
         for threads in THREADS:
             with on_threads(threads):
-                assert np.array_equal(counted(symbols, alphabet), expected)
+                assert np.array_equal(count_symbols(symbols, alphabet), expected)
 
 
 def test_symbols_that_do_not_lie_in_a_row_are_counted() -> None:
-    assert counted(np.arange(10, dtype=np.uint8)[::3], 10).tolist() == [1, 0, 0, 1, 0, 0, 1, 0, 0, 1]
+    assert count_symbols(np.arange(10, dtype=np.uint8)[::3], 10).tolist() == [1, 0, 0, 1, 0, 0, 1, 0, 0, 1]
 
 
 @pytest.mark.parametrize(("kind", "alphabet"), [(np.uint8, 255), (np.uint16, 255), (np.uint16, 65_535)])
 def test_symbols_beyond_the_alphabet_are_refused(kind: type, alphabet: int) -> None:
     symbols = np.array([0, alphabet, 1], kind)
-    for count in (lambda: counted(symbols, alphabet), lambda: plainly(lambda: counted(symbols, alphabet))):
+    for count in (lambda: count_symbols(symbols, alphabet), lambda: plainly(lambda: count_symbols(symbols, alphabet))):
         with pytest.raises(ValueError, match=f"symbol {alphabet} is beyond an alphabet of {alphabet}"):
             count()
-    assert counted(symbols, alphabet + 1).sum() == 3
+    assert count_symbols(symbols, alphabet + 1).sum() == 3
 
 
 @given(some_weights)

@@ -5,7 +5,7 @@ import pytest
 
 from thinwire import PayloadError
 from thinwire.kernels import huffman
-from thinwire.kernels.frequencies import counted, lengths, scaled
+from thinwire.kernels.frequencies import count_symbols, lengths, scaled
 
 from .symbol_rows import drawn
 
@@ -57,7 +57,7 @@ def test_lengths_that_no_symbols_have_are_refused_before_any_room_is_made() -> N
 @pytest.mark.parametrize(("alphabet", "percent"), [(16, 3.0), (256, 1.0), (1000, 1.0)])
 def test_it_takes_little_more_than_the_entropy(kind: str, alphabet: int, percent: float) -> None:
     symbols = drawn(kind, 200_003, alphabet)
-    counts = counted(symbols, alphabet)
+    counts = count_symbols(symbols, alphabet)
     shares = counts[counts > 0] / len(symbols)
     least = -len(symbols) * float((shares * np.log2(shares)).sum())
     assert 8 * len(huffman.encode(symbols, scaled(counts))) <= (1 + percent / 100) * least + 8 * 40

@@ -12,7 +12,7 @@ from thinwire.codecs.leveled import powers
 from thinwire.core.lazy import Lazy
 from thinwire.extend import Codec
 from thinwire.kernels.norms import norms
-from thinwire.kernels.quantization import dithered, in_powers, levelled, scales_of
+from thinwire.kernels.quantization import dithered, in_powers, leveled, scales_of
 
 from ..helpers import random, same_bits
 from .test_quantization import every_kind, vector
@@ -71,8 +71,8 @@ def test_loops_and_twins_round_to_levels_alike(kind: str) -> None:
             return [
                 dithered(x, scales_of(scale, 5), 4, block, 5, KEY),
                 dithered(x, scales_of(scale, 3), 3, block, 3, KEY),
-                levelled(x, scale, 4, block, table, KEY),
-                levelled(x, scale, 7, block, powers(1.2, 50), KEY),
+                leveled(x, scale, 4, block, table, KEY),
+                leveled(x, scale, 7, block, powers(1.2, 50), KEY),
                 *(
                     in_powers(x, scale, bits, block, 2 ** (bits - 1) - 1, key)
                     for bits in (2, 3, 8)

@@ -15,8 +15,8 @@ from thinwire.core.lazy import Lazy
 from thinwire.kernels import quantization as quantize
 from thinwire.kernels.bits import packed_bytes
 from thinwire.kernels.quantization import noise, quantized
-from thinwire.kernels.quantized_tensor import Meaning, QuantizedTensor
-from thinwire.kernels.sign_bits import signs, thirds
+from thinwire.kernels.quantized_tensor import QuantizedTensor, Uniform
+from thinwire.kernels.sign_bits import signs, ternary
 from thinwire.wire import payload
 
 from ..helpers import random, same_bits
@@ -60,9 +60,9 @@ def test_loops_and_twins_quantise_alike(kind: str, bits: int, monkeypatch: pytes
 def test_loops_and_twins_tell_signs_and_thirds_alike(kind: str, threads: int) -> None:
     for size in SIZES:
         x = vector(kind, size)
-        told = plainly(lambda: (signs(x), *(thirds(x, t) for t in (0.0, 0.7, 3.0))))  # noqa: B023
+        told = plainly(lambda: (signs(x), *(ternary(x, t) for t in (0.0, 0.7, 3.0))))  # noqa: B023
         with on_threads(threads):
-            assert same_bits((signs(x), *(thirds(x, t) for t in (0.0, 0.7, 3.0))), told), size
+            assert same_bits((signs(x), *(ternary(x, t) for t in (0.0, 0.7, 3.0))), told), size
 
 
 @given(
@@ -76,7 +76,7 @@ def test_any_numbers_are_told_alike(numbers: object, bits: int, block: int, key:
     x = torch.from_numpy(numbers)  # type: ignore[arg-type]
 
     def told() -> tuple[object, ...]:
-        return quantized(x, bits, block, key), signs(x), thirds(x, threshold)
+        return quantized(x, bits, block, key), signs(x), ternary(x, threshold)
 
     with on_threads(2):
         assert same_bits(told(), plainly(told))
@@ -88,7 +88,7 @@ def test_what_is_nearest_is_what_torch_rounds_to(size: int, kind: str) -> None:
     x = vector(kind, size)
     for bits in (2, 4, 8):
         packed, scale = quantized(x, bits, 16, None)
-        decoded = QuantizedTensor(packed, scale, Meaning(bits, 1, 1 - 2 ** (bits - 1), 16), x.to("meta")).dense()
+        decoded = QuantizedTensor(packed, scale, Uniform(bits, 1, 1 - 2 ** (bits - 1), 16), x.to("meta")).dense()
         steps = scale.repeat_interleave(16)[:size]
         expected = (x / steps).round() * steps
         finite = steps.isfinite()
@@ -100,7 +100,7 @@ def test_what_is_nearest_is_what_torch_rounds_to(size: int, kind: str) -> None:
 def test_a_mean_is_a_mean(size: int) -> None:
     x = random(size, seed=3)
     sizes = x.double().abs()
-    (_, mean), (_, of_large) = signs(x), thirds(x, 0.7)
+    (_, mean), (_, of_large) = signs(x), ternary(x, 0.7)
     torch.testing.assert_close(mean.double(), sizes.mean(), rtol=1e-6, atol=0)
     large = sizes[sizes > 0.7 * sizes.mean()]
     torch.testing.assert_close(of_large.double(), large.mean(), rtol=1e-6, atol=0)
@@ -111,7 +111,7 @@ def test_the_mean_of_the_largest_numbers_is_one_of_them() -> None:
     for loops in (lambda job: job(), plainly):
         for size in (3, 4096, 10_000):
             x = torch.full((size,), -most)
-            assert float(loops(lambda: signs(x))[1]) == float(loops(lambda: thirds(x, 0.7))[1]) == most  # noqa: B023
+            assert float(loops(lambda: signs(x))[1]) == float(loops(lambda: ternary(x, 0.7))[1]) == most  # noqa: B023
 
 
 def test_noise_is_even_and_differs_from_key_to_key() -> None:
@@ -187,7 +187,7 @@ def test_what_is_not_finite_has_no_bound(codec: Codecs) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 1000])
 def test_parts_that_cannot_be_codes_are_refused(size: int) -> None:
-    meaning, like = Meaning(4, 1, -7, 16), torch.empty(size, device="meta")
+    meaning, like = Uniform(4, 1, -7, 16), torch.empty(size, device="meta")
     packed, scale = torch.zeros(packed_bytes(size, 4), dtype=torch.uint8), torch.ones(-(-size // 16))
     assert torch.equal(QuantizedTensor(packed, scale, meaning, like).dense(), torch.full((size,), -7.0))
     longer = torch.zeros(packed.numel() + 1, dtype=torch.uint8)

@@ -5,7 +5,7 @@ import pytest
 
 from thinwire import PayloadError
 from thinwire.kernels import rans
-from thinwire.kernels.frequencies import counted, scaled
+from thinwire.kernels.frequencies import count_symbols, scaled
 
 from .symbol_rows import drawn
 from .twins import plainly
@@ -88,7 +88,7 @@ def test_more_words_than_symbols_are_refused_before_any_room_is_made() -> None:
 @pytest.mark.parametrize(("alphabet", "percent"), [(16, 0.05), (256, 0.1), (1000, 0.2)])
 def test_it_takes_hardly_more_than_the_entropy(kind: str, alphabet: int, percent: float) -> None:
     symbols = drawn(kind, 200_003, alphabet)
-    counts = counted(symbols, alphabet)
+    counts = count_symbols(symbols, alphabet)
     shares = counts[counts > 0] / len(symbols)
     least = -len(symbols) * float((shares * np.log2(shares)).sum())
     assert 8 * len(rans.encode(symbols, scaled(counts))) <= (1 + percent / 100) * least + 8 * 2 * 40

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core import PayloadError
-from ..kernels.frequencies import counted, scaled
+from ..kernels.frequencies import count_symbols, scaled
 from ..kernels.pieces import gathered, scattered
 from .clusters import MOST, PIECE, groups, least_bits
 from .coders import Bytes, Coder, Huffman, Rans, Symbols
@@ -47,13 +47,15 @@ def squeeze(symbols: Symbols, model: Model | None, coder: Coder | None) -> bytes
     if symbols.nbytes <= SMALLEST:
         return _stored(symbols)
     step = _step(len(symbols), model)
-    counts = counted(symbols if step == 1 else np.ascontiguousarray(symbols[::step]), _alphabet(symbols.dtype.type))
+    counts = count_symbols(
+        symbols if step == 1 else np.ascontiguousarray(symbols[::step]), _alphabet(symbols.dtype.type)
+    )
     labels = groups(symbols, counts) if model is None and symbols.itemsize == 1 else None
     if labels is None:
         return _row(symbols, counts, step, model, coder)
     number = int(labels.max()) + 1
     rows = [labels, *(gathered(symbols, PIECE, labels == group) for group in range(number))]
-    blocks = [_row(row, counted(row, len(counts)), 1, Histogram(), coder) for row in rows]
+    blocks = [_row(row, count_symbols(row, len(counts)), 1, Histogram(), coder) for row in rows]
     block = bytes([GROUPED, number]) + b"".join(blocks)
     return block if len(block) < symbols.nbytes else _stored(symbols)
 

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.frequencies import counted
-from ..kernels.pieces import added_up, gathered
+from ..kernels.frequencies import count_symbols
+from ..kernels.pieces import gathered, sum_pieces
 from .coders import Symbols
 from .model import Integers
 
@@ -27,10 +27,10 @@ def groups(symbols: Symbols, counts: Integers) -> NDArray[np.uint8] | None:
     rare = np.zeros(len(counts), np.int64)
     there = counts > 0
     rare[there] = np.round(FINE * np.log2(counts.sum() / counts[there]))
-    order = np.argsort(added_up(symbols, rare, PIECE), kind="stable")
+    order = np.argsort(sum_pieces(symbols, rare, PIECE), kind="stable")
     labels = np.empty(len(order), np.uint8)
     labels[order] = np.arange(len(order)) * first_number // len(order)
-    by_group = [counted(gathered(symbols, PIECE, labels == group), len(counts)) for group in range(first_number)]
+    by_group = [count_symbols(gathered(symbols, PIECE, labels == group), len(counts)) for group in range(first_number)]
 
     number, new, joint = 0, np.zeros(first_number, np.uint8), by_group[0]
     saved = with_table(counts)
