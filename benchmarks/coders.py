@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from benchmarks.rows import Row, at_least, at_most
 from benchmarks.timing import interleaved, threads_of_torch
 from thinwire import GenNorm, Histogram, Huffman, Quantize, Rans
-from thinwire.entropy.block import squeeze
+from thinwire.entropy.block import compress
 from thinwire.kernels import huffman, rans
 from thinwire.kernels.bits import pack, unpack
 from thinwire.kernels.frequencies import count_symbols, scaled
@@ -70,12 +70,12 @@ def rows_for(name: str, data: Bytes, least: float, size_bars: dict[str, float], 
     rows = []
     for coder, by in (("Huffman", Huffman()), ("rANS", Rans())):
         for model in (GenNorm(), Histogram()):
-            told = len(squeeze(data, model, by))
+            told = len(compress(data, model, by))
             over = (8 * told / least - 1) * 100
             under = f"{name}, {coder} under {model!r}"
             rows.append(Row(f"{under}, % over the entropy", over, at_most(over, size_bars[coder])))
             rows.append(Row(f"{under}, zstd's bytes / its", zstd / told, at_least(zstd / told, 1)))
-    told = len(squeeze(data, None, None))
+    told = len(compress(data, None, None))
     rows.append(Row(f"{name}, Entropy(), % over the entropy", (8 * told / least - 1) * 100))
     rows.append(Row(f"{name}, Entropy(), zstd's bytes / its", zstd / told, at_least(zstd / told, 1)))
     rows.append(Row(f"{name}, zstd, % over the entropy", (8 * zstd / least - 1) * 100))

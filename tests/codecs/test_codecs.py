@@ -126,7 +126,7 @@ def test_quantize_is_off_by_half_a_step_of_its_block_at_most(bits: int, block: i
 
 @pytest.mark.parametrize("bits", range(2, 9))
 def test_quantize_takes_its_bits_and_a_scale_a_block(bits: int) -> None:
-    assert payload.sealed_bytes(Quantize(bits), torch.zeros(8 * 512)) == bits * 512 + 8 * 4
+    assert payload.encoded_bytes(Quantize(bits), torch.zeros(8 * 512)) == bits * 512 + 8 * 4
 
 
 @pytest.mark.parametrize("bits", [2, 8])
@@ -206,13 +206,13 @@ def test_quantize_takes_blocks_of_whole_entries(block: object) -> None:
 def test_sign_is_one_bit_and_the_mean_magnitude() -> None:
     x = torch.tensor([1.0, -2.0, 3.0, -6.0])
     assert through(Sign(), x).tolist() == [3.0, -3.0, 3.0, -3.0]
-    assert payload.sealed_bytes(Sign(), torch.zeros(800)) == 100 + 4
+    assert payload.encoded_bytes(Sign(), torch.zeros(800)) == 100 + 4
 
 
 def test_ternary_keeps_the_larger_entries_with_their_mean_magnitude() -> None:
     x = torch.tensor([0.1, -2.0, 4.0, 0.0])  # 0.7 of the mean magnitude is 1.0675
     assert through(Ternary(), x).tolist() == [0.0, -3.0, 3.0, 0.0]
-    assert payload.sealed_bytes(Ternary(), torch.zeros(800)) == 200 + 4
+    assert payload.encoded_bytes(Ternary(), torch.zeros(800)) == 200 + 4
 
 
 def test_ternary_loses_least_on_a_bell_curve_with_its_default() -> None:

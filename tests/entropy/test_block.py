@@ -7,7 +7,7 @@ from benchmarks.fuzz import damaged
 from thinwire import GenNorm, Histogram, Huffman, Laplace, Normal, PayloadError, Rans
 from thinwire.entropy import Coder, Model
 from thinwire.entropy import block as squeezed
-from thinwire.entropy.block import GROUPED, STORED, expand, squeeze
+from thinwire.entropy.block import GROUPED, STORED, compress, decompress
 from thinwire.entropy.clusters import least_bits
 
 from .sample_symbols import entries, floats, integers
@@ -21,9 +21,9 @@ def as_array(block: bytes | bytearray) -> np.ndarray:
 
 
 def check(symbols: np.ndarray, model: Model | None = None, coder: Coder | None = None) -> bytes:
-    block = squeeze(symbols, model, coder)
+    block = compress(symbols, model, coder)
     assert len(block) <= symbols.nbytes + 1
-    found, used = expand(as_array(block + b"what follows"), len(symbols), symbols.dtype.type)
+    found, used = decompress(as_array(block + b"what follows"), len(symbols), symbols.dtype.type)
     assert used == len(block)
     assert found.dtype == symbols.dtype
     assert np.array_equal(found, symbols)
@@ -77,7 +77,7 @@ def test_the_shortest_is_taken_where_nothing_is_said() -> None:
         block = check(symbols)
         assert block[0] >> 4 == best.code
         for model in (Histogram(), GenNorm(), Normal(), Laplace()):
-            assert len(block) <= 1.02 * len(squeeze(symbols, model, None)) + 2
+            assert len(block) <= 1.02 * len(compress(symbols, model, None)) + 2
     noise = np.random.default_rng(0).integers(0, 256, 5000).astype(np.uint8)
     assert check(noise)[0] == STORED
 
@@ -112,9 +112,9 @@ def test_groups_within_groups_and_groups_that_are_not_there_are_refused() -> Non
         damaged = block.copy()
         damaged[at] = value
         with pytest.raises(PayloadError):
-            expand(damaged, len(symbols), np.uint8)
+            decompress(damaged, len(symbols), np.uint8)
     with pytest.raises(PayloadError):
-        expand(block, len(symbols) // 2, np.uint16)
+        decompress(block, len(symbols) // 2, np.uint16)
 
 
 def rows(size: int) -> list[np.ndarray]:
@@ -139,9 +139,9 @@ def rows(size: int) -> list[np.ndarray]:
 def test_no_law_is_left_out_that_would_be_shorter(
     size: int, coder: Coder | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blocks = [squeeze(row, None, coder) for row in rows(size)]
-    monkeypatch.setattr(squeezed, "_law_may_be_shorter", lambda plans, least: True)
-    tried = [squeeze(row, None, coder) for row in rows(size)]
+    blocks = [compress(row, None, coder) for row in rows(size)]
+    monkeypatch.setattr(squeezed, "_distribution_may_be_shorter", lambda plans, least: True)
+    tried = [compress(row, None, coder) for row in rows(size)]
     assert all(
         len(left_out) <= len(found) * (1 + squeezed.SLIGHT) for left_out, found in zip(blocks, tried, strict=True)
     )
@@ -149,9 +149,9 @@ def test_no_law_is_left_out_that_would_be_shorter(
 
 def test_of_short_rows_a_better_fit_would_save_a_dozen_bytes_or_so(monkeypatch: pytest.MonkeyPatch) -> None:
     several = [row for size in (60, 200, 600, 2000, 4000) for row in rows(size)]
-    from_moments = [squeeze(row, None, None) for row in several]
+    from_moments = [compress(row, None, None) for row in several]
     monkeypatch.setattr(squeezed, "LONG", 0)
-    well = [squeeze(row, None, None) for row in several]
+    well = [compress(row, None, None) for row in several]
     assert from_moments != well, "or nothing would be compared"
     assert max(len(short) - len(found) for short, found in zip(from_moments, well, strict=True)) <= 16
 
@@ -185,4 +185,4 @@ def test_damage_is_refused_or_gives_as_many_symbols() -> None:
 @pytest.mark.parametrize("block", [b"", b"\x01", b"\x30abc", b"\x23abc", b"\x11\x00"])
 def test_heads_that_are_unknown_or_cut_off_are_refused(block: bytes) -> None:
     with pytest.raises(PayloadError):
-        expand(as_array(block), 3, np.uint8)
+        decompress(as_array(block), 3, np.uint8)

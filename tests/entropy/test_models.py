@@ -9,7 +9,7 @@ from thinwire import GenNorm, Histogram, Laplace, Normal, PayloadError
 from thinwire.entropy import Model
 from thinwire.entropy.gen_norm import by_symbol
 from thinwire.entropy.grids import GRIDS, INTEGERS, MINIFLOATS, WIDE
-from thinwire.entropy.parameters import SHAPES, TOLD
+from thinwire.entropy.parameters import PARAMETERS, SHAPES
 
 from .sample_symbols import Bytes, cost, entries, entropy, floats, integers
 
@@ -21,7 +21,7 @@ def counts_of(symbols: Bytes) -> np.ndarray:
 
 
 def told_by(model: Model, counts: np.ndarray) -> np.ndarray:
-    told, found = model.fit(counts), model.told(counts)
+    told, found = model.fit(counts), model.fit_with_weights(counts)
     assert told is not None
     weights, used = model.weights(told, len(counts))
     assert used == len(told)
@@ -56,7 +56,7 @@ def test_what_a_law_is_fitted_to_is_found_in_its_parameters() -> None:
         told = GenNorm(grid="fp8-152").fit(counts)
         assert told is not None
         assert len(told) <= 12
-        _, found, scale, location, _, _ = TOLD.unpack(told)
+        _, found, scale, location, _, _ = PARAMETERS.unpack(told)
         assert SHAPES[found] == pytest.approx(shape, rel=0.05)
         unit = MINIFLOATS["fp8-152"].unit / 32
         assert 2.0 ** (scale / 64) * unit == pytest.approx(1e-3, rel=0.1)
@@ -97,7 +97,7 @@ def test_no_symbol_that_is_there_is_impossible(model: Model, counts: dict[int, i
 @pytest.mark.parametrize("model", MODELS, ids=repr)
 def test_nothing_is_told_of_nothing(model: Model) -> None:
     assert model.fit(np.zeros(256, np.int64)) is None
-    assert model.told(np.zeros(256, np.int64)) is None
+    assert model.fit_with_weights(np.zeros(256, np.int64)) is None
 
 
 def test_a_small_float_that_is_not_a_number_is_told_by_a_table_only() -> None:
@@ -149,7 +149,7 @@ def test_tables_are_the_same_on_every_machine() -> None:
         last = len(grid.halves) - 1
         alphabet = 65_536 if grid is WIDE else 256
         for shape, scale, location in ((64, 250, 0), (96, 485, -3), (128, 600, 4064), (160, 100, 300), (255, -900, 9)):
-            weights, _ = GenNorm.weights(TOLD.pack(code, shape, scale, location, last // 9, last), alphabet)
+            weights, _ = GenNorm.weights(PARAMETERS.pack(code, shape, scale, location, last // 9, last), alphabet)
             sums.append(zlib.crc32(weights.astype("<i8").tobytes()))
     assert zlib.crc32(np.array(sums, "<u4").tobytes()) == 3334532873
 

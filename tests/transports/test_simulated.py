@@ -252,7 +252,7 @@ def test_what_is_linear_costs_what_a_ring_all_reduce_costs(codec: Codec, entry_b
 
 @every_size
 def test_what_is_gathered_costs_a_message_from_every_other_rank(ranks: int) -> None:
-    sealed = payload.sealed_bytes(Quantize(8), torch.zeros(ENTRIES))
+    sealed = payload.encoded_bytes(Quantize(8), torch.zeros(ENTRIES))
     assert sealed == ENTRIES + 2 * 4
     for meter in meters([Message(x, Quantize(8)) for x in by_rank(ranks, ENTRIES)]):
         assert meter.payload_bytes == sealed

@@ -381,7 +381,7 @@ def test_a_row_of_buffers_is_cut_apart() -> None:
     x = random(6, 7)
     codecs = (Identity(), Entropy(), Quantize(8), Nonzero())
     buffers = [payload.encode(x, codec, SEED) for codec in codecs]
-    pieces = payload.split(torch.cat(buffers), [payload.sealed_bytes(codec, x) for codec in codecs])
+    pieces = payload.split(torch.cat(buffers), [payload.encoded_bytes(codec, x) for codec in codecs])
     assert all(map(same_bits, pieces, buffers))
     for codec, piece in zip(codecs, pieces, strict=True):
         check(payload.decode(piece, codec, SEED, x), x)

@@ -40,8 +40,8 @@ class EncodedMessage:
         self.like = self.whole
         if route.result == "shard":
             self.like = self.whole.new_empty(-(-self.whole.numel() // size))
-        self.buffer_bytes = payload.sealed_bytes(self.message.codec, self.like)  # None if it depends on the values
-        self.most_bytes = payload.most_bytes(self.like)
+        self.buffer_bytes = payload.encoded_bytes(self.message.codec, self.like)  # None if it depends on the values
+        self.max_bytes = payload.max_bytes(self.like)
 
     def encode(self) -> int:
         """Encode what this rank sends; returns its size."""

@@ -143,7 +143,7 @@ class _Round:
             }
             awaited = {r: SIZE_BYTES for r in self.others if any(r in m.senders for m in varied)}
             received = yield from self._post(lengths, awaited)
-            most = {r: sum(m.most_bytes for m in varied if r in m.senders) for r in received}
+            most = {r: sum(m.max_bytes for m in varied if r in m.senders) for r in received}
             for r, size in received.items():
                 announced = int(size.cpu().view(torch.int64))
                 if not sizes[r] <= announced <= sizes[r] + most[r]:
