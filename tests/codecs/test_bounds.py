@@ -260,7 +260,7 @@ def test_every_bound_is_finite_or_says_that_it_is_not() -> None:
 @pytest.mark.parametrize("codec", [Sign(), TopK(0.5), Quantize(4), Ternary()], ids=repr)
 def test_what_does_not_grow_by_chance_cannot_be_shrunk(codec: Codec) -> None:
     if codec.bounds(2).least is None:
-        with pytest.raises(ValueError, match=r"how much .* grows is not known"):
+        with pytest.raises(ValueError, match=r"the expected growth of .* is not known"):
             Shrink(codec)
     else:
         x = random(20)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from thinwire import MiniFloat, PayloadError
-from thinwire.codecs.mini_float import matched
+from thinwire.codecs.mini_float import fitted_scale
 from thinwire.entropy.grids import MINIFLOATS
 from thinwire.kernels import look_up
 from thinwire.wire import payload
@@ -82,15 +82,15 @@ def test_the_scale_is_the_one_that_loses_least(shape: float, optimum: float) -> 
     """Of the spec's table of numeric optima, for the 4-bit floats."""
     shares = torch.linspace(0, 1, 40_001, dtype=torch.float64)[1:-1]
     law = torch.distributions.Laplace(0.0, 1.0) if shape == 1 else torch.distributions.Normal(0.0, 0.5**0.5)
-    assert matched(law.icdf(shares).float(), "fp4-121") == pytest.approx(optimum, rel=0.03)
+    assert fitted_scale(law.icdf(shares).float(), "fp4-121") == pytest.approx(optimum, rel=0.03)
 
 
 def test_zeros_do_not_change_the_scale() -> None:
     x = random(5000)
     among_zeros = torch.zeros(50_000)
     among_zeros[::10] = x
-    assert matched(among_zeros, "fp4-121") == pytest.approx(matched(x, "fp4-121"), rel=1e-6)
-    assert matched(torch.zeros(10), "fp4-121") == 1.0
+    assert fitted_scale(among_zeros, "fp4-121") == pytest.approx(fitted_scale(x, "fp4-121"), rel=1e-6)
+    assert fitted_scale(torch.zeros(10), "fp4-121") == 1.0
 
 
 @pytest.mark.parametrize(("form", "bits"), [("fp8-152", 8), ("fp8-143", 8), ("fp4-121", 4)])

@@ -16,7 +16,7 @@ from .validation import check_parts
 class Ternary(Codec):
     """Ternary quantization with a threshold: -1, 0 or 1 per entry, times the mean magnitude of the nonzero ones."""
 
-    threshold: float = 0.7  # in mean magnitudes, below which an entry is zero; 0.7 is near the best for a bell curve
+    threshold: float = 0.7  # in mean magnitudes, below which an entry is zero; 0.7 is near the best for normal entries
 
     numeric = False
 

@@ -64,7 +64,7 @@ class GeneralizedNormal:
 
 def check_shape(shape: float) -> None:
     if not LEAST_SHAPE <= shape <= MOST_SHAPE:
-        raise ValueError(f"the shape of a distribution is from {LEAST_SHAPE:g} to {MOST_SHAPE:g}, not {shape!r}")
+        raise ValueError(f"a distribution's shape is from {LEAST_SHAPE:g} to {MOST_SHAPE:g}, not {shape!r}")
 
 
 def double(x: Tensor | float) -> Tensor:
