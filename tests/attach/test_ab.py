@@ -218,7 +218,7 @@ def test_what_does_not_go_together_is_refused_and_leaves_the_model_as_it_was() -
         assert "on_nonfinite='pass' needs gradients that are equal on all ranks" in passed[1]
         assert compiled[0] == "nothing", compiled
         assert "no layer whose weight can be factored" in nothing[1]
-        assert "2 ranks cannot be put in GroupsOf(3)" in groups[1]
+        assert "2 ranks cannot be divided into GroupsOf(3)" in groups[1]
         assert plain[1] == "True"
         assert "Average() does not factor layers" in merge[1]
 

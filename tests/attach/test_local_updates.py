@@ -267,7 +267,7 @@ def refused() -> list[tuple[str, str]]:
 def test_what_does_not_go_together_is_refused() -> None:
     for ddp, groups, lost in run(refused, ranks=2):
         assert "does not average gradients as DDP does: attach the plain module instead" in ddp[1]
-        assert "2 ranks cannot be put in GroupsOf(3): 2 would be left over" in groups[1]
+        assert "2 ranks cannot be divided into GroupsOf(3): 2 would be left over" in groups[1]
         assert "needs all ranks" in lost[1]
 
 

@@ -59,7 +59,7 @@ def test_without_names_of_machines_there_is_one() -> None:
 
 
 def test_groups_that_cannot_be_made_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"6 ranks cannot be put in GroupsOf\(4\): 2 would be left over"):
+    with pytest.raises(ValueError, match=r"6 ranks cannot be divided into GroupsOf\(4\): 2 would be left over"):
         GroupsOf(4).of(6)
     with pytest.raises(ValueError, match="takes 1 rank or more, not 0"):
         GroupsOf(0)

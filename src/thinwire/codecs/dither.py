@@ -9,7 +9,7 @@ from ..core.lazy import Lazy, materialize, outline
 from ..core.precision import working
 from ..kernels.norms import norms
 from ..kernels.quantization import dithered, scales_of
-from ..kernels.quantized_tensor import Meaning, QuantizedTensor
+from ..kernels.quantized_tensor import QuantizedTensor, Uniform
 from .sampling import key_of
 from .validation import check_parts
 
@@ -62,7 +62,7 @@ class Dither(Codec):
         packed, scale, like, *below = parts
         check_parts(like, packed, scale)
         block = self.block or max(1, like.numel())
-        return QuantizedTensor(packed, scale, Meaning(self.bits, 1, -self.levels, block), like), tuple(below)
+        return QuantizedTensor(packed, scale, Uniform(self.bits, 1, -self.levels, block), like), tuple(below)
 
 
 def check_norm(codec: str, norm: float | str, block: int | None) -> None:

@@ -6,7 +6,7 @@ from torch import Tensor
 from ..core import Parts
 from ..core.bounds import Bounds, unbiased
 from ..kernels.norms import norms
-from ..kernels.quantization import in_powers, levelled, scales_of
+from ..kernels.quantization import in_powers, leveled, scales_of
 from ..kernels.quantized_tensor import Levels
 from .dither import check_norm, longest, power_of
 from .leveled import Leveled, both_signs, check_base, powers
@@ -36,7 +36,7 @@ class ExponentialDither(Leveled):
         return 1 + self.levels.bit_length()
 
     @property
-    def meaning(self) -> Levels:
+    def level_table(self) -> Levels:
         return Levels(self.bits, both_signs(self.base, self.levels, self.bits), self.block)
 
     def bounds(self, size: int) -> Bounds:
@@ -50,7 +50,7 @@ class ExponentialDither(Leveled):
         scale = scales_of(norms(flat, block, power_of(self.norm)), 1)
         if self.base == 2:
             return in_powers(flat, scale, self.bits, block, self.levels, key), scale
-        return levelled(flat, scale, self.bits, block, powers(self.base, self.levels), key), scale
+        return leveled(flat, scale, self.bits, block, powers(self.base, self.levels), key), scale
 
 
 def between(base: float) -> float:

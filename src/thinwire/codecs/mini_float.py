@@ -48,7 +48,7 @@ class MiniFloat(Codec):
         grid, tables = MINIFLOATS[self.form], _tables(self.form)
         side: Parts = ()
         if self.scaled:
-            side = (torch.tensor(matched(flat, self.form), dtype=flat.dtype, device=flat.device),)
+            side = (torch.tensor(fitted_scale(flat, self.form), dtype=flat.dtype, device=flat.device),)
             flat = flat * side[0]
         codes = ranked(flat, tables.ranks.to(x.device), tables.bits, tables.middle, 2**grid.bits - 1)
         return pack(codes, grid.bits), *side, outline(x), *below
@@ -72,7 +72,7 @@ class MiniFloat(Codec):
         return x.view(like.shape).to(like.dtype), *below
 
 
-def matched(x: Tensor, form: str) -> float:
+def fitted_scale(x: Tensor, form: str) -> float:
     """The scale with the least rounding error, for the distribution fitted to the entries.
 
     1 if all entries are zero, NaN if one is not finite.
@@ -93,7 +93,7 @@ def _tables(form: str) -> Tables:
     numbers = torch.from_numpy(grid.numbers)
     middle = len(numbers) // 2
     sizes = numbers[middle:]
-    edges = (sizes[1:] + sizes[:-1]) / 2  # all of them begin a stretch of floats with the same first bits of mantissa
+    edges = (sizes[1:] + sizes[:-1]) / 2  # each is the first float with its leading mantissa bits
     bits = int(form[-1]) + 1
     starts = (torch.arange(2 ** (8 + bits), dtype=torch.int32) << (MANTISSA - bits)).view(torch.float32).double()
     ranks = torch.bucketize(starts, edges, right=True)

@@ -23,7 +23,7 @@ class NaturalCompression(Leveled):
     """
 
     @property
-    def meaning(self) -> Levels:
+    def level_table(self) -> Levels:
         return Levels(BITS, both_signs(2, LEVELS, BITS))
 
     def bounds(self, size: int) -> Bounds:

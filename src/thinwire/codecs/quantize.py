@@ -8,7 +8,7 @@ from ..core.bounds import Bounds, contraction, unbiased
 from ..core.lazy import Lazy, materialize, outline
 from ..core.precision import working
 from ..kernels.quantization import levels, quantized
-from ..kernels.quantized_tensor import Meaning, QuantizedTensor
+from ..kernels.quantized_tensor import QuantizedTensor, Uniform
 from .sampling import key_of
 from .validation import check_parts
 
@@ -52,4 +52,4 @@ class Quantize(Codec):
     def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
         packed, scale, like, *below = parts
         check_parts(like, packed, scale)
-        return QuantizedTensor(packed, scale, Meaning(self.bits, 1, -self.levels, self.block), like), tuple(below)
+        return QuantizedTensor(packed, scale, Uniform(self.bits, 1, -self.levels, self.block), like), tuple(below)

@@ -22,7 +22,7 @@ class Round(Leveled):
         check_base("Round", self.base)
 
     @property
-    def meaning(self) -> Levels:
+    def level_table(self) -> Levels:
         return Levels(BITS, both_signs(self.base, LEVELS, BITS))
 
     def bounds(self, size: int) -> Bounds:

@@ -6,7 +6,7 @@ from ..core import Codec, Parts
 from ..core.bounds import Bounds, contraction
 from ..core.lazy import Lazy, materialize, outline
 from ..core.precision import working
-from ..kernels.quantized_tensor import Meaning, QuantizedTensor
+from ..kernels.quantized_tensor import QuantizedTensor, Uniform
 from ..kernels.sign_bits import signs
 from .validation import check_parts
 
@@ -31,4 +31,4 @@ class Sign(Codec):
     def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
         packed, scale, like, *below = parts
         check_parts(like, packed, scale)
-        return QuantizedTensor(packed, scale, Meaning(bits=1, factor=-2, offset=1), like), tuple(below)
+        return QuantizedTensor(packed, scale, Uniform(bits=1, factor=-2, offset=1), like), tuple(below)

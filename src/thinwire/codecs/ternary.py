@@ -7,8 +7,8 @@ from ..core import Codec, Parts
 from ..core.bounds import UNKNOWN, Bounds, contraction
 from ..core.lazy import Lazy, materialize, outline
 from ..core.precision import working
-from ..kernels.quantized_tensor import Meaning, QuantizedTensor
-from ..kernels.sign_bits import thirds
+from ..kernels.quantized_tensor import QuantizedTensor, Uniform
+from ..kernels.sign_bits import ternary
 from .validation import check_parts
 
 
@@ -16,7 +16,7 @@ from .validation import check_parts
 class Ternary(Codec):
     """Ternary quantization with a threshold: -1, 0 or 1 per entry, times the mean magnitude of the nonzero ones."""
 
-    threshold: float = 0.7  # in mean magnitudes, below which an entry is zero; 0.7 is near the best for a bell curve
+    threshold: float = 0.7  # in mean magnitudes, below which an entry is zero; 0.7 is near the best for normal entries
 
     numeric = False
 
@@ -30,7 +30,7 @@ class Ternary(Codec):
 
     def encode(self, parts: Parts, seed: int) -> Parts:
         x, *below = parts
-        return *thirds(x.flatten().to(working(x.dtype)), self.threshold), outline(x), *below
+        return *ternary(x.flatten().to(working(x.dtype)), self.threshold), outline(x), *below
 
     def decode(self, parts: Parts, seed: int) -> Parts:
         x, below = self.decode_lazy(parts, seed)
@@ -39,4 +39,4 @@ class Ternary(Codec):
     def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
         packed, scale, like, *below = parts
         check_parts(like, packed, scale)
-        return QuantizedTensor(packed, scale, Meaning(bits=2, factor=1, offset=-1), like), tuple(below)
+        return QuantizedTensor(packed, scale, Uniform(bits=2, factor=1, offset=-1), like), tuple(below)
