@@ -102,8 +102,8 @@ def test_the_page_shows_every_method_and_the_report_includes_it(
     text = " ".join(shown.text.split())
     for word in ("TopK(0.1)", "Quantize(4)", "step 1", "step 50", "drawn <b>: error against bits"):
         assert word in text
-    (found,) = report.fitted.read(folder)
-    assert found.heading == "What methods lose of gradients"
+    (found,) = report.embedded_pages.read(folder)
+    assert found.heading == "Compression error of methods"
     assert 'id="contraction-1-plane"' in found.markup
 
 

@@ -49,6 +49,6 @@ def test_a_run_tells_of_its_codes_and_a_report_draws_them():
     (section,) = summary.sections([run])
     drawn = lines.learned(section, looks([section]))
     assert drawn is not None
-    assert "How far learned codes are off" in drawn.title
+    assert "Error of learned codes" in drawn.title
     (without,) = summary.sections([run_of()])
     assert lines.learned(without, looks([without])) is None

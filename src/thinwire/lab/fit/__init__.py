@@ -6,7 +6,7 @@ from thinwire.lab.fit.fit_page import page
 from thinwire.lab.fit.fit_study import Study, study
 from thinwire.lab.fit.fit_table import shown
 from thinwire.lab.fit.quantizers import FORMS, form
-from thinwire.lab.report.fitted import PAGE
+from thinwire.lab.report.embedded_pages import PAGE
 
 __all__ = ["FORMS", "PAGE", "Study", "form", "shown", "study", "write"]
 
