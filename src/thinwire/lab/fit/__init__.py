@@ -1,4 +1,4 @@
-"""What law captured gradients follow, and how many bits their symbols take under it: `thinwire fit`."""
+"""Fits distributions to captured gradients, and measures code lengths under them: `thinwire fit`."""
 
 from pathlib import Path
 

@@ -23,8 +23,8 @@ def notes(section: Section) -> list[str]:
         *(["<b>lr</b>: the learning rate, as a factor of the workload's own."] if section.is_tuned else []),
         *_replicas(section),
         "<b>payload</b>: the bytes of one rank's messages in a step, each once. <b>link</b>: the bytes that its "
-        "network card carried in the busier direction, on the rank that carried most; a message to several ranks counts once "
-        "for each.",
+        "network card carried in the busier direction, on the rank that carried most; a message to several ranks "
+        "counts once for each.",
     ]
     if any(run.server for run in section.runs):
         found.append(
