@@ -90,8 +90,8 @@ def _bits(study: Study, layers: Sequence[Layer]) -> Figures:
     overall = tuple(f"{last.bits[code]:.3f}" for code in CODES)
     notes = [
         f"{_where(study)} Lengths of real blocks, with the parameters of GenNorm, Normal or Laplace, or the table. "
-        "Entropy: the empirical entropy of the symbols. Plain: Entropy() with its default model. zstd-1: zstandard at level "
-        f"1. {MEANS}"
+        "Entropy: the empirical entropy of the symbols. Plain: Entropy() with its default model. zstd-1: zstandard at "
+        f"level 1. {MEANS}"
     ]
     if last.side:
         notes.append(f"Not counted: the quantizer's scales, {last.side:.4f} bits per entry with every code.")
