@@ -16,7 +16,7 @@ SLOW, FAST = Link.parse("10mbit"), Link.parse("100mbit")
 
 
 def unlinked(label="dense", counted=True, link_bytes=1_500_000 * STEPS, **changes):
-    """A run without a link of 20 s, whose busiest rank carried 1.5 MB a step, and rank 0 half of that."""
+    """A run without a link of 20 s, whose busiest rank carried 1.5 MB per step, and rank 0 half of that."""
     run = a_run(label, **({"link": None, "transport": "simulated"} | changes))
     run.bytes = {"dense": run.bytes["dense"], "payload": run.bytes["payload"], "link": link_bytes}
     if counted:
@@ -27,7 +27,7 @@ def unlinked(label="dense", counted=True, link_bytes=1_500_000 * STEPS, **change
 
 def test_the_time_on_a_link_is_that_of_the_busiest_rank_plus_the_measured_time():
     (run,) = report.on_links([unlinked()], [FAST])
-    # 1.5 MB a step are 12 Mbit: 0.12 s a step on 100 Mbit/s, 12 s in all.
+    # 1.5 MB per step are 12 Mbit: 0.12 s per step on 100 Mbit/s, 12 s in all.
     assert (run.link, run.modeled) == ("100mbit", True)
     assert run.seconds["exchange"] == pytest.approx(12.0)
     assert run.seconds["total"] == pytest.approx(20.0 + 12.0)
