@@ -10,7 +10,7 @@ from thinwire.core import GradientAveraging, Overlapping, Replica, Rounds, Strat
 from thinwire.core.layer_report import Layer
 from thinwire.core.outcome import Learning, NonFinite
 from thinwire.reducers import goes_by_rate
-from thinwire.runtime.learned_code_guard import Guard
+from thinwire.runtime.learned_code_guard import LearnedCodeGuard
 from thinwire.runtime.nonfinite import NonFiniteError, problem_of
 from thinwire.strategies import Consensus, all_who_train, check_placed, consensus
 from thinwire.strategies.ab_training import LowRankLayer
@@ -32,7 +32,7 @@ class Rehearsal:
         self.meters: list[Meter] = self.sender.meters
         self._dense_bytes = sum(p.nbytes for p in replicas[0].parameters.values())
         self._under_way: tuple[list[Any], Simulated] | None = None
-        self._guard = Guard(strategy)
+        self._guard = LearnedCodeGuard(strategy)
 
     @torch.no_grad()
     def before_update(self, losses: Sequence[float] | None = None, rate: float | None = None) -> None:
@@ -118,12 +118,12 @@ class Rehearsal:
 
     def factored(self, rank: int = 0) -> dict[str, LowRankLayer]:
         """What those layers of a rank's model are that are factored at times."""
-        factored_model = self.replicas[rank].factored_model
-        return {} if factored_model is None else factored_model.factored()
+        factoring = self.strategy.factoring
+        return {} if factoring is None else dict(factoring.factored(self.replicas[rank]))
 
     def learning(self) -> dict[str, Learning]:
         """How far off learned codes were after the last step, and whether they are being learned."""
-        return self._guard.found
+        return self._guard.by_unit
 
     def layers(self, rank: int = 0) -> dict[str, Layer]:
         """What a rank has said of each layer, and how much it has not."""
@@ -151,7 +151,7 @@ class Rehearsal:
     def _hold(self, talks: list[Rounds]) -> None:
         outcomes = self.sender.run(talks)
         self.states = [outcome.state for outcome in outcomes]
-        _check(lost for outcome in outcomes for lost in outcome.lost)
+        _check(lost for outcome in outcomes for lost in outcome.nonfinite)
 
     def _ranks(self) -> list[tuple[Replica, Any]]:
         return list(zip(self.replicas, self.states, strict=True))

@@ -69,12 +69,20 @@ LAYERS: dict[str, Layer] = {
             "attach",
         ),
     ),
+    "extend": Layer(
+        "public names: to write a codec, reducer, strategy or topology",
+        ("core", "topologies", "entropy", "transports", "reducers", "strategies"),
+    ),
+    "simulate": Layer("public names: to run many ranks in one process", ("transports", "runtime")),
+    "inspect": Layer(
+        "public names: to look into a method or a training",
+        ("core", "distributions", "transports", "reducers", "strategies", "attach"),
+    ),
     "__init__": Layer(
-        "the public names",
+        "public names: to use methods; the notation reads all of them",
         (
             "version",
             "core",
-            "distributions",
             "topologies",
             "entropy",
             "codecs",
@@ -87,14 +95,21 @@ LAYERS: dict[str, Layer] = {
             "handle",
             "attach",
             "replicator",
+            "extend",
+            "simulate",
+            "inspect",
         ),
     ),
-    "lab": Layer("tasks, links, runs, reports, sizes, the demo; it uses public names only", ("__init__",)),
+    "lab": Layer(
+        "tasks, links, runs, reports, sizes, the demo; it uses public names only",
+        ("__init__", "extend", "simulate", "inspect"),
+    ),
     "cli": Layer("arguments in, tables or JSON out", ("version", "short_names", "lab")),
     "__main__": Layer("`python -m thinwire`", ("cli",)),
 }
 DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
-PROTOCOLS = ("codec", "messages", "reducer", "replica", "strategy")  # in core
+PROTOCOLS = ("codec", "factoring", "messages", "reducer", "replica", "strategy")  # in core
+TIERS = ("extend", "simulate", "inspect")  # beside thinwire itself: modules of public names
 STARTS_PROCESSES = ("lab", "cli")  # and so may know torch.distributed beside the transports
 
 
@@ -266,6 +281,16 @@ def attributes(dotted: str) -> Iterator[tuple[str, str, int]]:
             yield node.value.id, node.attr, node.lineno
 
 
+def test_no_two_files_have_one_name() -> None:
+    # Except a compiled loop and its twin, which are found by their common name.
+    paths: dict[str, list[str]] = {}
+    for module in sources():
+        package, _, name = module.rpartition(".")
+        if not name.startswith("__") and package != "kernels.loops":
+            paths.setdefault(name, []).append(module)
+    assert {name: modules for name, modules in paths.items() if len(modules) > 1} == {}
+
+
 def test_only_transports_know_torch_distributed() -> None:
     for module in (m for m in sources() if layer_of(m) not in ("transports", *STARTS_PROCESSES)):
         for statement in imports(module):
@@ -276,16 +301,19 @@ def test_only_transports_know_torch_distributed() -> None:
 
 
 def test_the_lab_uses_public_names_only() -> None:
-    public = {*thinwire.__all__, "lab"}
+    tiers = {tier: {*importlib.import_module(f"thinwire.{tier}").__all__} for tier in TIERS}
+    public = {"thinwire": {*thinwire.__all__, "lab"}} | tiers
     for module in (m for m in sources() if layer_of(m) == "lab"):
         for statement in imports(module):
             top, *inside = statement.module.split(".")
             if top != "thinwire" or inside[:1] == ["lab"]:
                 continue
-            first = inside[0] if inside else statement.name
-            assert first is None or first in public, f"{module}:{statement.line} uses {first}"
+            tier = inside[0] if inside else "thinwire"
+            assert len(inside) < 2, f"{module}:{statement.line} imports {statement.module}"
+            assert tier in public, f"{module}:{statement.line} imports thinwire.{tier}"
+            assert statement.name is None or statement.name in public[tier], f"{module}:{statement.line}"
         for name, attribute, line in attributes(module):
-            assert name != "thinwire" or attribute in public, f"{module}:{line} uses thinwire.{attribute}"
+            assert name not in public or attribute in public[name], f"{module}:{line} uses {name}.{attribute}"
 
 
 def test_nothing_is_unpickled_or_evaluated() -> None:
@@ -308,7 +336,7 @@ def test_the_lazy_names_are_those_that_type_checkers_see() -> None:
         if isinstance(node, ast.ImportFrom) and node.module
     }
     assert seen == thinwire._NAMES
-    assert {*thinwire.__all__} == {*thinwire._MODULE_OF, "__version__", "distributions", "methods"}
+    assert {*thinwire.__all__} == {*thinwire._MODULE_OF, "__version__", *TIERS}
     assert {*thinwire.__all__} <= {*dir(thinwire)}
 
 

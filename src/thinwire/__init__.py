@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         Ternary,
         TopK,
     )
-    from .core import PayloadError
+    from .core import PayloadError, Peers
     from .entropy import GenNorm, Histogram, Huffman, Laplace, Normal, Rans
     from .handle import Handle
     from .methods import METHODS, Method, gathered, notation_of, served, settled, sharded, strategy_of
@@ -156,6 +156,7 @@ __all__ = [
     "OuterSGD",
     "PayloadError",
     "PeerLostError",
+    "Peers",
     "PowerIteration",
     "PowerSGD",
     "PushSum",
@@ -221,7 +222,7 @@ _NAMES = {
         "Ternary",
         "TopK",
     ),
-    "core": ("PayloadError",),
+    "core": ("PayloadError", "Peers"),
     "entropy": (
         "GenNorm",
         "Histogram",

@@ -4,7 +4,7 @@
 checks that their messages match.
 """
 
-from .runtime.replica import replica_of
+from .runtime.replica_of import replica_of
 from .transports import InProcessCluster, LockStepError, Simulated
 
 __all__ = ["InProcessCluster", "LockStepError", "Simulated", "replica_of"]

@@ -42,7 +42,7 @@ def step(strategy: Strategy, ranks: list[Replica], states: list[Any]) -> list[St
     transport = Simulated(len(ranks))
     before = transport.run([strategy.before_update(r, s) for r, s in zip(ranks, states, strict=True)])
     after = transport.run([strategy.after_update(r, o.state) for r, o in zip(ranks, before, strict=True)])
-    return [StepResult(a.state, b.lost + a.lost) for a, b in zip(after, before, strict=True)]
+    return [StepResult(a.state, b.nonfinite + a.nonfinite) for a, b in zip(after, before, strict=True)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -55,7 +55,7 @@ def test_all_replicas_step_with_the_same_gradient(strategy: Strategy, size: int)
             set_gradients(replica, i)
         outcomes = step(strategy, ranks, states)
         states = [outcome.state for outcome in outcomes]
-        assert all(not outcome.lost for outcome in outcomes)
+        assert all(not outcome.nonfinite for outcome in outcomes)
         assert all(same_bits(gradients(replica), gradients(ranks[0])) for replica in ranks)
         assert all(g.isfinite().all() and g.any() for g in gradients(ranks[0]).values())
 
@@ -90,8 +90,8 @@ def test_a_bad_gradient_is_nan_everywhere_and_the_state_stays(strategy: Strategy
     assert same_states([outcome.state for outcome in outcomes], before)
     names = set(ranks[0].parameters)
     for rank, (replica, outcome) in enumerate(zip(ranks, outcomes, strict=True)):
-        assert {name for lost in outcome.lost for name in lost.names} == names
-        assert {name for lost in outcome.lost for name in lost.here} == (names if rank else set())
+        assert {name for lost in outcome.nonfinite for name in lost.names} == names
+        assert {name for lost in outcome.nonfinite for name in lost.here} == (names if rank else set())
         assert all(g.isnan().all() for g in gradients(replica).values())
 
 

@@ -22,7 +22,7 @@ def name(entry: Frozen) -> str:
 
 def test_every_codec_and_type_is_frozen() -> None:
     assert [(entry.codec, entry.dtype) for entry in load()] == [(repr(c), dtype) for c in CODECS for dtype in DTYPES]
-    public = {getattr(thinwire, name) for name in thinwire.__all__}
+    public = [getattr(thinwire, name) for name in thinwire.__all__]
     classes = {cls for cls in public if isinstance(cls, type) and issubclass(cls, Codec) and cls is not Codec}
     assert {type(codec) for codec in CODECS} == classes
 

@@ -146,7 +146,7 @@ def test_by_rate_is_for_the_outermost_error_feedback_only() -> None:
 
 
 def test_by_rate_with_local_sgd_is_an_error_in_a_rehearsal() -> None:
-    replica = Replica({"x": torch.ones(4, requires_grad=True)}, {"x": "other"}, 0, 1)
+    replica = Replica.of({"x": torch.ones(4, requires_grad=True)})
     with pytest.raises(ValueError, match="by_rate=True is for gradients, and LocalSGD"):
         Rehearsal(LocalSGD(ErrorFeedback(TopK(0.5), by_rate=True)), [replica]).before_update(rate=0.1)
     with pytest.raises(ValueError, match="needs to know the learning rate"):
@@ -168,7 +168,7 @@ RATE, STEPS = 0.02, 300
 def descended(reducer: Codec | Reducer, vectors: Tensor, rate: float, steps: int, start: Tensor) -> Tensor:
     """Gradient descent on the mean of <a, x>^2 + |x|^2 / 4, a rank for each vector: where it was after each step."""
     points = [start.clone().requires_grad_() for _ in vectors]
-    replicas = [Replica({"x": x}, {"x": "other"}, rank, len(points)) for rank, x in enumerate(points)]
+    replicas = [Replica.of({"x": x}, "other", rank, len(points)) for rank, x in enumerate(points)]
     rehearsal = Rehearsal(DataParallel(reducer), replicas)
     path = [start.clone()]
     for _ in range(steps):

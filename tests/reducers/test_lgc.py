@@ -13,7 +13,7 @@ from thinwire.core.lazy import outline
 from thinwire.extend import Parameter, Reducer
 from thinwire.kernels import positions
 from thinwire.reducers.auto_encoder import AutoEncoder, stepped
-from thinwire.reducers.learned import Learned
+from thinwire.reducers.learned import Learned, learning_of
 
 from ..helpers import Held, random, same_bits, step
 
@@ -91,7 +91,7 @@ def test_while_it_learns_all_have_the_mean_of_all_values(code: Learned) -> None:
 @every_form
 def test_it_learns_what_ranks_have_in_common_and_says_less_then(code: Learned) -> None:
     suited, held = trained(code, QUICK["learning_steps"])
-    learning = suited.learning(held.states[0])
+    learning = learning_of(suited, held.states[0])
     assert learning is not None
     assert learning.error < 0.6
     assert not learning.goes_on
@@ -134,16 +134,16 @@ def test_values_that_drift_are_noticed_and_learned_anew(code: Learned) -> None:
     for i in range(12):
         held = step(suited, alike(200 + i, drifted=True), states)
         states = held.states
-        learning = suited.learning(states[0])
+        learning = learning_of(suited, states[0])
         assert learning is not None
-        assert all(suited.learning(state) == learning for state in states), "all know, and go on alike"
+        assert all(learning_of(suited, state) == learning for state in states), "all know, and go on alike"
         says_all.append(learning.goes_on)
     assert says_all == [False] * 4 + [True] * 8, "the fifth step looks at the error"
     assert learning.relearned == 1
     for i in range(60):  # and it is as it was: it learns, and codes are said again
         held = step(suited, alike(300 + i), states)
         states = held.states
-    found = suited.learning(states[0])
+    found = learning_of(suited, states[0])
     assert found is not None
     assert found.relearned == 1
     assert not found.goes_on
@@ -156,7 +156,7 @@ def test_values_without_anything_in_common_are_never_coded(form: str) -> None:
     for i in range(70):
         held = step(suited, [random(LENGTH, seed=1000 * i + rank) for rank in range(RANKS)], states)
         states = held.states
-    learning = suited.learning(states[0])
+    learning = learning_of(suited, states[0])
     assert learning is not None
     assert learning.goes_on
     assert learning.relearned == 2
@@ -180,7 +180,7 @@ def test_what_is_kept_of_the_error(feedback: str) -> None:
 
 def test_codes_go_through_a_codec_and_are_learned_with_it() -> None:
     suited, held = trained(LGC(**QUICK, codec=Quantize(4)), 60)
-    learning = suited.learning(held.states[0])
+    learning = learning_of(suited, held.states[0])
     assert learning is not None
     assert learning.error < 0.6
     coded = step(suited, alike(100), held.states)
@@ -197,7 +197,7 @@ def test_gradients_that_become_smaller_make_no_difference() -> None:
         common = random(20, 32, seed=i)
         held = step(suited, [size * (common + 0.2 * random(20, 32, seed=1000 * i + r)) for r in range(RANKS)], states)
         states = held.states
-        learning = suited.learning(states[0])
+        learning = learning_of(suited, states[0])
         assert learning is not None
         errors.append(learning.error)
     assert learning.relearned == 0
@@ -240,7 +240,7 @@ def test_steps_with_zero_gradients_do_not_train_the_auto_encoder(code: Learned) 
         xs = alike(i) if i % 2 else [torch.zeros(LENGTH)] * RANKS
         held = step(suited, xs, states)
         states = held.states
-        learning = suited.learning(states[0])
+        learning = learning_of(suited, states[0])
         assert learning is not None
         assert 0 < learning.error < 1.5
     learner = states[1 if isinstance(code, LGCServer) else 0].trained
@@ -253,7 +253,7 @@ def test_an_auto_encoder_that_diverges_begins_anew(code: Learned) -> None:
     for i in range(8):
         held = step(suited, alike(i), states)
         states = held.states
-        learning = suited.learning(states[0])
+        learning = learning_of(suited, states[0])
         assert learning is not None
         assert learning.error <= 2, "and never NaN, which would count as a bad gradient"
         assert held.reduced.isfinite().all()

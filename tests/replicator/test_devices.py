@@ -129,7 +129,7 @@ def test_split_replicas_go_on_from_checkpoints(split, tmp_path):
 
 
 def test_meshes_are_made_of_processes():
-    with pytest.raises(ValueError, match="a torch mesh is made of processes, and these ranks are threads"):
+    with pytest.raises(ValueError, match="a torch DeviceMesh needs processes, and these ranks are threads"):
         InProcessCluster(4).run(lambda: trained(by_plan))
 
 
@@ -179,7 +179,7 @@ def attached_to_all() -> str:
 def test_parts_that_do_not_belong_together_are_not_averaged():
     for rank, told in enumerate(run(attached_to_all, ranks=4)):
         assert told.startswith(
-            f"first.0.weight is split over ranks {[0, 1] if rank < 2 else [2, 3]}, which have different"
+            f"first.0.weight is sharded over ranks {[0, 1] if rank < 2 else [2, 3]}, which have different"
         )
 
 

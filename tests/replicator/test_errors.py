@@ -80,7 +80,7 @@ def stops_in_a_step(method: str, overlap: bool) -> str:
         model(torch.ones(1, 6)).sum().backward()
         optimizer.step()
 
-    with mock.patch.object(meeting, "LEAVE", 300.0):  # whoever leaves unheard hangs here
+    with mock.patch.object(meeting, "READ_TIMEOUT", 300.0):  # whoever leaves unheard hangs here
         return error_of(lambda: replicator.run(step, lambda context: range(4)))
 
 
@@ -267,7 +267,7 @@ def test_what_ranks_in_one_process_share_speaks_for_one_of_them():
             shared.append(Replicator(checked=False))
         shared[0].context.all_sum(1)
 
-    with pytest.raises(RuntimeError, match=r"rank 1 speaks as rank 0|rank 0 speaks as rank 1"):
+    with pytest.raises(RuntimeError, match=r"rank 1 uses the transport of rank 0|rank 0 uses the transport of rank 1"):
         InProcessCluster(2).run(act)
 
 

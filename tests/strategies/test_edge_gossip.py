@@ -32,7 +32,7 @@ def crowd(ranks: int, *shape: int) -> list[Replica]:
     """Matrices from a bell curve, one for each rank."""
     draw = torch.Generator().manual_seed(0)
     xs = [torch.randn(shape, generator=draw, dtype=torch.float64) for _ in range(ranks)]
-    return [Replica({"w": x}, {"w": "dense"}, rank, ranks) for rank, x in enumerate(xs)]
+    return [Replica.of({"w": x}, "dense", rank, ranks) for rank, x in enumerate(xs)]
 
 
 def tensors(ranks: list[Replica]) -> Tensor:

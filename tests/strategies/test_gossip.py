@@ -35,7 +35,7 @@ from ..rehearsal import Rehearsal
 def crowd(ranks: int, *shape: int, alike: bool = False) -> list[Replica]:
     draw = torch.Generator().manual_seed(0)
     xs = [torch.randn(shape, generator=draw, dtype=torch.float64) for _ in range(ranks)]
-    return [Replica({"w": xs[0].clone() if alike else x}, {"w": "dense"}, r, ranks) for r, x in enumerate(xs)]
+    return [Replica.of({"w": xs[0].clone() if alike else x}, "dense", r, ranks) for r, x in enumerate(xs)]
 
 
 def tensors(ranks: list[Replica]) -> Tensor:

@@ -14,7 +14,7 @@ from .models import Ranks, close, loss_of, model
 
 
 def crowd(ranks: int) -> list[Replica]:
-    return [Replica({"w": torch.full((3,), float(rank))}, {"w": "dense"}, rank, ranks) for rank in range(ranks)]
+    return [Replica.of({"w": torch.full((3,), float(rank))}, "dense", rank, ranks) for rank in range(ranks)]
 
 
 def tensors(between: Rehearsal) -> list[float]:

@@ -18,7 +18,7 @@ DIRECTED = Edges(((0, 1), (1, 2), (2, 3), (3, 0), (0, 2), (0, 3)), directed=True
 def crowd(ranks: int, *shape: int, dtype: torch.dtype = torch.float64) -> list[Replica]:
     draw = torch.Generator().manual_seed(0)
     xs = [torch.randn(shape, generator=draw, dtype=dtype) for _ in range(ranks)]
-    return [Replica({"w": x}, {"w": "dense"}, rank, ranks) for rank, x in enumerate(xs)]
+    return [Replica.of({"w": x}, "dense", rank, ranks) for rank, x in enumerate(xs)]
 
 
 def tensors(ranks: list[Replica]) -> Tensor:

@@ -9,8 +9,14 @@ from thinwire.strategies.units import units_of
 
 
 def replica(**changed: object) -> Replica:
-    parameters = {"a": torch.zeros(30, 20), "b": torch.zeros(20), "c": torch.zeros(7)}
-    return Replica(parameters, {"a": "dense", "b": "dense", "c": "norm"}, 0, 2)._replace(**changed)
+    made = Replica.of({"a": torch.zeros(30, 20), "b": torch.zeros(20), "c": torch.zeros(7)}, "dense", size=2)
+    return described(made, c={"kind": "norm"})._replace(**changed)
+
+
+def described(replica: Replica, **changed: dict[str, str]) -> Replica:
+    """The replica with other descriptions of some parameters."""
+    new = {name: replica.descriptions[name]._replace(**values) for name, values in changed.items()}
+    return replica._replace(descriptions={**replica.descriptions, **new})
 
 
 def test_the_same_model_is_looked_at_once() -> None:
@@ -28,9 +34,9 @@ def test_the_same_model_is_looked_at_once() -> None:
             Identity(),
             {"parameters": {"a": torch.zeros(30, 20), "b": torch.zeros(20, device="meta"), "c": torch.zeros(7)}},
         ),
-        (Choose(When(Sign(), kinds="norm")), {"kinds": {"a": "dense", "b": "norm", "c": "norm"}}),
+        (Choose(When(Sign(), kinds="norm")), {"descriptions": described(replica(), b={"kind": "norm"}).descriptions}),
         (DGC(0.1, clip=1.0), {"size": 3}),
-        (LeaderTopK(0.1, least=1), {"ends": {"a": "first"}}),
+        (LeaderTopK(0.1, least=1), {"descriptions": described(replica(), a={"end": "first"}).descriptions}),
     ],
     ids=["names", "shapes", "order", "types", "devices", "kinds", "ranks", "ends"],
 )

@@ -8,9 +8,10 @@ Transport  sends, receives and counts the messages  the only layer that does I/O
 """
 
 from .codec import Codec, Parts, PayloadError
+from .factoring import Factoring
 from .messages import Conversation, Envelope, Message, Peers, Reply, Rounds, lockstep
-from .reducer import Parameter, Reducer, State
-from .replica import Replica
+from .reducer import Reducer, State, states_of
+from .replica import Parameter, Replica
 from .routes import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -32,6 +33,7 @@ __all__ = [
     "Collective",
     "Conversation",
     "Envelope",
+    "Factoring",
     "GradientAveraging",
     "Message",
     "Overlapping",
@@ -52,4 +54,5 @@ __all__ = [
     "lockstep",
     "reduce_to",
     "send",
+    "states_of",
 ]

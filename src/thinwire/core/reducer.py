@@ -1,8 +1,8 @@
 """What a reducer promises: how all peers' tensors become one, and what it keeps from step to step."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
-from typing import Any, ClassVar, NamedTuple, Self
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
@@ -10,20 +10,9 @@ from .codec import Codec
 from .described import Described, map_fields
 from .lazy import DeferredDifference
 from .messages import Conversation
-from .outcome import Learning
+from .replica import Parameter
 
 State = Any  # tensors, numbers and tuples of them: what a checkpoint holds
-
-
-class Parameter(NamedTuple):
-    """What a reducer may know of a parameter before it sees a gradient."""
-
-    name: str
-    kind: str  # of the layer that owns it: conv, dense, recurrent, embedding, attention, norm, other
-    like: Tensor  # an outline
-    ranks: tuple[int, ...] = (0,)  # that train it
-    end: str = ""  # "first" or "last", of the model's matrices
-    server: int | None = None  # the rank that all speak by way of
 
 
 class Composed(Described):
@@ -53,7 +42,6 @@ class Reducer(Composed, ABC):
     """Turns every peer's tensor into one agreed tensor."""
 
     same_arithmetic: ClassVar[bool] = False  # ranks compute the same result each, so their arithmetic must agree
-    learns: ClassVar[bool] = False  # it has a learned code, of which `learning` gives the error
     bounded: ClassVar[bool] = False  # its compression error is bounded by itself; if not, by the codecs inside it
     randomized: ClassVar[bool] = False  # its messages depend on the seed
 
@@ -100,9 +88,14 @@ class Reducer(Composed, ABC):
         """The state for gradients that a learning rate is multiplied with, if what it holds depends on that."""
         return state
 
+    def inner_states(self, state: State) -> "tuple[tuple[Reducer, State], ...]":
+        """The reducers inside it that have a state now, each with its state."""
+        return ()
+
     def residual(self, state: State) -> Tensor | DeferredDifference | None:
-        """What it was given and has not said yet; None if it keeps nothing of the kind."""
-        return None
+        """What it was given and has not sent yet; None if it keeps no residual."""
+        found = (inner.residual(its_state) for inner, its_state in self.inner_states(state))
+        return next((residual for residual in found if residual is not None), None)
 
     @property
     def settles_after(self) -> int:
@@ -117,6 +110,9 @@ class Reducer(Composed, ABC):
         """Warnings for the user: what the optimizer and this reducer both do."""
         return []
 
-    def learning(self, state: State) -> Learning | None:
-        """How well it has learned to say less; None if it does not learn."""
-        return None
+
+def states_of(reducer: Reducer, state: State) -> Iterator[tuple[Reducer, State]]:
+    """A reducer and all reducers inside it, each with its state."""
+    yield reducer, state
+    for inner, its_state in reducer.inner_states(state):
+        yield from states_of(inner, its_state)

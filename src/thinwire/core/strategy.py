@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from .described import parts_of
+from .factoring import Factoring
 from .layer_report import Layer
 from .messages import Rounds
 from .outcome import Learning, NonFinite, StepResult
-from .reducer import Composed, Parameter, Reducer, State
-from .replica import Replica
+from .reducer import Composed, Reducer, State
+from .replica import Parameter, Replica
 
 
 class Strategy(Composed, ABC):
@@ -84,6 +85,11 @@ class Strategy(Composed, ABC):
         return None
 
     @property
+    def factoring(self) -> Factoring | None:
+        """Itself, if it trains the model in low-rank factors."""
+        return self if isinstance(self, Factoring) else None
+
+    @property
     def dedicated_servers(self) -> frozenset[int]:
         """Ranks that only serve and have no gradients."""
         return frozenset()
@@ -144,14 +150,6 @@ class Strategy(Composed, ABC):
     def center(self, replica: Replica, state: State) -> Mapping[str, Tensor] | None:
         """The center variable that replicas are pulled to; None if there is none."""
         return None
-
-    def agreed(self, replica: Replica) -> Rounds | None:
-        """Rounds that return full-rank weights which all groups agree on; None if it does not factor layers."""
-        return None
-
-    def ranks_of_layers(self, replica: Replica, model: Any) -> dict[str, int]:
-        """The rank of each layer of such a model, for a low-rank export."""
-        return {}
 
     def layers(self, replica: Replica, state: State, dense_bytes: int, payload: Mapping[str, int]) -> dict[str, Layer]:
         """What was sent of each unit so far, by its key; `payload` is a meter's."""

@@ -10,7 +10,7 @@ from .ef21 import EF21
 from .error_feedback import ErrorFeedback
 from .fitted_float import FittedFloat
 from .leader_top_k import LeaderTopK
-from .learned import Learned
+from .learned import Learned, learning_of
 from .lgc import LGC
 from .lgc_server import LGCServer
 from .power_iteration import PowerIteration
@@ -41,5 +41,6 @@ __all__ = [
     "as_reducer",
     "dedicated_servers",
     "goes_by_rate",
+    "learning_of",
     "servers",
 ]

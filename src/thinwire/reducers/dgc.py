@@ -11,7 +11,6 @@ from ..codecs.sparsifier import check_ratio
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
 from ..core.described import parts_of
 from ..core.lazy import DeferredDifference, Lazy, left_after, materialize, zero_where
-from ..core.outcome import Learning
 from ..core.precision import working
 from ..core.states import Spare
 from .average import STRIDE, Average, as_reducer
@@ -173,8 +172,8 @@ class DGC(Wrapping):
         by = None if self.by is None else as_reducer(self.by).fuse(sizes)
         return None if by is None else replace(self, by=by)
 
-    def learning(self, state: DGCState) -> Learning | None:
-        return None if self.by is None else as_reducer(self.by).learning(state.inner)
+    def inner_states(self, state: DGCState) -> tuple[tuple[Reducer, Any], ...]:
+        return () if self.by is None else ((as_reducer(self.by), state.inner),)
 
     def residual(self, state: DGCState) -> Tensor:
         return state.unsent

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from ..core import Codec, Conversation, Parameter, Reducer, Reply
 from ..core.lazy import Lazy
-from ..core.outcome import Learning
 from ..core.precision import working
 from ..core.states import Spare
 from .average import as_reducer
@@ -64,8 +63,8 @@ class Difference(Wrapping):
         mine, theirs = (x.to(working(x.dtype), copy=True, memory_format=torch.contiguous_format) for _ in range(2))
         return DifferenceState(mine, theirs, self.compressor.init(mine, seed), (Spare(), Spare(), Spare()))
 
-    def learning(self, state: DifferenceState) -> Learning | None:
-        return as_reducer(self.inner).learning(state.inner)
+    def inner_states(self, state: DifferenceState) -> tuple[tuple[Reducer, Any], ...]:
+        return ((self.compressor, state.inner),)
 
     def reduce(self, x: Tensor, state: DifferenceState) -> Conversation:
         inner, (mine, theirs, new) = self.compressor, state.spare

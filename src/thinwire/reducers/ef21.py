@@ -1,12 +1,11 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..core import Codec, Conversation, Parameter, Reducer
-from ..core.outcome import Learning
 from ..core.precision import working
 from ..core.states import Spare
 from .average import as_reducer
@@ -59,8 +58,8 @@ class EF21(Wrapping):
         smooth = torch.zeros(like.shape, dtype=working(like.dtype), device=like.device) if self.momentum else None
         return EF21State(smooth, known, Spare())
 
-    def learning(self, state: EF21State) -> Learning | None:
-        return self.difference.learning(state.known)
+    def inner_states(self, state: EF21State) -> tuple[tuple[Reducer, Any], ...]:
+        return ((self.difference, state.known),)
 
     def reduce(self, x: Tensor, state: EF21State) -> Conversation:
         smooth, spare = state.smooth, state.spare

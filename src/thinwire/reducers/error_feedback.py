@@ -9,7 +9,6 @@ from torch import Tensor
 from ..core import Codec, Conversation, Parameter, Reducer
 from ..core.described import parts_of
 from ..core.lazy import DeferredDifference, left_after
-from ..core.outcome import Learning
 from ..core.precision import working
 from ..core.states import Spare
 from .average import Average, as_reducer
@@ -95,8 +94,8 @@ class ErrorFeedback(Wrapping):
             state = state._replace(residual=DeferredDifference(state.residual.dense() * (state.rate / rate)))
         return state._replace(rate=rate)
 
-    def learning(self, state: ErrorFeedbackState) -> Learning | None:
-        return as_reducer(self.inner).learning(state.inner)
+    def inner_states(self, state: ErrorFeedbackState) -> tuple[tuple[Reducer, Any], ...]:
+        return ((self.compressor, state.inner),)
 
     def residual(self, state: ErrorFeedbackState) -> DeferredDifference:
         return state.residual

@@ -8,7 +8,6 @@ from ..codecs import Identity, TopK
 from ..codecs.leader_positions import LeaderPositions, root_mean_square
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply, broadcast_from
 from ..core.lazy import Lazy, is_finite, materialize
-from ..core.outcome import Learning
 from ..core.precision import working
 from ..kernels.sparse_tensor import SparseTensor
 from .average import STRIDE, Average, as_reducer
@@ -119,5 +118,5 @@ class LeaderTopK(Reducer):
             state.step + 1, state.seed + STRIDE, held, inner
         )
 
-    def learning(self, state: LeaderTopKState) -> Learning | None:
-        return as_reducer(self.values).learning(state.inner)
+    def inner_states(self, state: LeaderTopKState) -> tuple[tuple[Reducer, Any], ...]:
+        return ((as_reducer(self.values), state.inner),)

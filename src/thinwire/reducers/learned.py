@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..codecs import Identity
-from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply, broadcast_from, gather_to
+from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply, broadcast_from, gather_to, states_of
 from ..core.lazy import is_finite
 from ..core.outcome import Learning
 from .auto_encoder import OPTIMIZERS, AutoEncoder, Trained, stepped
@@ -38,7 +38,6 @@ class Learned(Reducer):
     ranks must get the same bits.
     """
 
-    learns: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
 
     learning_steps: int = 300  # before codes are sent, and at each retraining; higher: smaller error, later
@@ -176,3 +175,9 @@ class Learned(Reducer):
             return code
         (received, *_) = self.codec.decode(self.codec.encode((code.detach(),), seed), seed)
         return code + (received - code.detach())
+
+
+def learning_of(reducer: Reducer, state: Any) -> Learning | None:
+    """The error of the learned code inside a reducer; None if it has none."""
+    found = (part.learning(its) for part, its in states_of(reducer, state) if isinstance(part, Learned))
+    return next(found, None)

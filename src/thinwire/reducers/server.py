@@ -9,7 +9,6 @@ from ..codecs import Identity, Nonzero, TopK
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply, broadcast_from, reduce_to, send
 from ..core.described import Described, parts_of
 from ..core.lazy import DeferredDifference
-from ..core.outcome import Learning
 from ..core.precision import working
 from .average import STRIDE, Average, as_reducer
 from .contraction import shrunk
@@ -132,11 +131,11 @@ class Server(Reducer):
         up = as_reducer(self.up).fuse(sizes)
         return None if up is None else replace(self, up=up)
 
-    def learning(self, state: Any) -> Learning | None:
-        return self.up.learning(state) if isinstance(self.up, Reducer) else None
+    def inner_states(self, state: Any) -> tuple[tuple[Reducer, Any], ...]:
+        return ((self.up, state),) if isinstance(self.up, Reducer) else ()
 
     def residual(self, state: Any) -> Tensor | DeferredDifference | None:
-        return self.up.residual(state) if isinstance(self.up, Reducer) else state.residual
+        return super().residual(state) if isinstance(self.up, Reducer) else state.residual
 
 
 def servers(method: Described) -> frozenset[int]:

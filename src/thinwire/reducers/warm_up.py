@@ -4,8 +4,6 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from ..core import Codec, Conversation, Parameter, Reducer
-from ..core.lazy import DeferredDifference
-from ..core.outcome import Learning
 from .average import Average, as_reducer
 from .wrapping import Wrapping
 
@@ -50,16 +48,11 @@ class WarmUp(Wrapping):
         reply, then = yield from as_reducer(self.then).reduce(x, state.then)
         return reply, state._replace(then=then)
 
-    def learning(self, state: WarmUpState) -> Learning | None:
+    def inner_states(self, state: WarmUpState) -> tuple[tuple[Reducer, Any], ...]:
         if state.step < self.steps:
-            return as_reducer(self.first).learning(state.first)
-        return as_reducer(self.then).learning(state.then)
+            return ((as_reducer(self.first), state.first),)
+        return ((as_reducer(self.then), state.then),)
 
     def at_rate(self, state: WarmUpState, rate: float) -> WarmUpState:
         first, then = as_reducer(self.first), as_reducer(self.then)
         return state._replace(first=first.at_rate(state.first, rate), then=then.at_rate(state.then, rate))
-
-    def residual(self, state: WarmUpState) -> Tensor | DeferredDifference | None:
-        if state.step < self.steps:
-            return as_reducer(self.first).residual(state.first)
-        return as_reducer(self.then).residual(state.then)

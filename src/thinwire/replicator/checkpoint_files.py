@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ..runtime.replica import is_split, local
+from ..runtime.replica_of import is_dtensor, local
 from ..transports import Transport
 
 FORMAT = 2
@@ -115,7 +115,7 @@ def load_into(kept: Kept, state: Any) -> None:
 
 def _split_like(whole: Any, state: Any) -> Any:
     """What was this process's part of a tensor, as a part of one again."""
-    if not is_split(whole):
+    if not is_dtensor(whole):
         return state
     shape = local(whole).shape
     place = whole.device_mesh, whole.placements

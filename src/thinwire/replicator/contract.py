@@ -42,7 +42,7 @@ class Contract:
             raise RuntimeError("the replicas are out of step since an earlier error; restart") from self._broken
         self.calls += 1
         site = site or called_at()
-        self.transport.note(_at(what, site))
+        self.transport.set_operation(_at(what, site))
         if self.compares:
             with self.held():
                 self._compare(what, detail, site)
@@ -69,7 +69,7 @@ class Contract:
         """Stop for this reason, and let those know who wait for this replica."""
         if self._broken is None:
             self._broken = problem
-            self.transport.leave(_at(f"{type(problem).__name__}: {problem}".rstrip(": "), raised_at(problem)))
+            self.transport.abort(_at(f"{type(problem).__name__}: {problem}".rstrip(": "), raised_at(problem)))
 
     def _compare(self, what: str, detail: str, site: str) -> None:
         transport, meant = self.transport, f"{what} {detail}".rstrip()
@@ -77,7 +77,7 @@ class Contract:
         text = _at(what, site).encode()[: HEADER - DIGEST].ljust(HEADER - DIGEST)
         mine = torch.frombuffer(bytearray(digest + text), dtype=torch.uint8).to(transport.device)
         others = [r for r in range(transport.size) if r != transport.rank]
-        heard = transport.counted(Post(dict.fromkeys(others, mine), dict.fromkeys(others, HEADER), {}))
+        heard = transport.deliver_counted(Post(dict.fromkeys(others, mine), dict.fromkeys(others, HEADER), {}))
         headers = {r: bytes(header.tolist()) for r, header in heard.items()} | {transport.rank: digest + text}
         if any(header[:DIGEST] != digest for header in headers.values()):
             raise ContractError(self._told(_at(meant, site)))
@@ -108,7 +108,7 @@ class Contract:
         if self.of:  # ranks are numbered from 0 in each replica
             who, cause, reason = why.partition(": ")
             why = re.sub(r"\brank (\d+)", rf"{noun} \1{self.of}", who) + cause + reason
-        problem = f"{why}{''.join(before[:1])}, while {noun} {here}{self.of} calls {self.transport.doing}"
+        problem = f"{why}{''.join(before[:1])}, while {noun} {here}{self.of} calls {self.transport.operation}"
         self._broken = ContractError(problem)
         raise self._broken from None
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..runtime.replica import is_split
+from ..runtime.replica_of import is_dtensor
 from ..transports import Transport
 from .contract import Contract, called_at
 from .nests import Nest, leaves, rebuilt, told
@@ -93,7 +93,7 @@ def _told(x: Tensor | None) -> str:
 
 def check_alike(model: nn.Module, replica: Contract) -> None:
     """Parameters that several devices of a replica hold in full are one; ValueError on all if they begin otherwise."""
-    whole = {name: p.detach() for name, p in model.named_parameters() if not is_split(p)}
+    whole = {name: p.detach() for name, p in model.named_parameters() if not is_dtensor(p)}
     mine = {name: [list(p.shape), _digest(p)] for name, p in whole.items()}
     replica.check("wrap()")
     with replica.held():

@@ -222,7 +222,7 @@ class Primitives:
         sizes = {r: [nbytes * counts[r] for nbytes in row] for r in others}
         mine = torch.cat([x.flatten().view(torch.uint8) for x in here]).to(self._transport.device)
         outgoing = dict.fromkeys(others, mine) if mine.numel() else {}
-        heard = self._transport.counted(Post(outgoing, {r: sum(n) for r, n in sizes.items() if sum(n)}, {}))
+        heard = self._transport.deliver_counted(Post(outgoing, {r: sum(n) for r, n in sizes.items() if sum(n)}, {}))
         found: list[Tensors] = []
         for r in range(self.num_replicas):
             pieces = [] if r == self.rank else payload.split(heard.get(r, mine[:0]), sizes[r])

@@ -1,7 +1,7 @@
 """Strategies: what replicas exchange, and when."""
 
 from ..core.layer_report import Layer
-from .ab_training.strategy import ABTraining
+from .ab_training.ab_training import ABTraining
 from .ab_training.synchronization import factored_model_of
 from .consensus import Consensus, consensus
 from .data_parallel import DataParallel, all_who_train

@@ -32,4 +32,4 @@ def _overwritten(unit: Unit, tensors: Mapping[str, Tensor], route: Route) -> Gen
 
 
 def _fused(tensors: Mapping[str, Tensor]) -> tuple[Unit, ...]:
-    return units_of(Replica(tensors, dict.fromkeys(tensors, "other"), 0, 1), Identity(), FUSE_ALL)
+    return units_of(Replica.of(tensors), Identity(), FUSE_ALL)

@@ -28,7 +28,7 @@ from ..core.layer_report import Layer
 from ..core.outcome import Learning, NonFinite, StepResult
 from ..reducers import LeaderTopK, as_reducer, dedicated_servers, servers
 from ..topologies import all_ranks
-from .units import Unit, check_fuse_below, layers_of, learning_of, not_finite, units_of, watched
+from .units import Unit, check_fuse_below, layers_of, learned_codes, not_finite, units_of, watched
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,7 +124,7 @@ class DataParallel(GradientAveraging):
         return layers_of(replica, self.units(replica), state, dense_bytes, payload)
 
     def learning(self, replica: Replica, state: dict[str, State]) -> dict[str, Learning]:
-        return learning_of(self.units(replica), state)
+        return learned_codes(self.units(replica), state)
 
 
 def all_who_train(strategy: Strategy, size: int) -> Peers:

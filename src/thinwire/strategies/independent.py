@@ -7,7 +7,7 @@ from typing import ClassVar
 from ..core import Replica, State, Strategy
 from ..core.layer_report import Layer
 from ..core.outcome import Learning
-from .units import Unit, layers_of, learning_of
+from .units import Unit, layers_of, learned_codes
 
 
 class Independent(Strategy):
@@ -30,4 +30,4 @@ class Independent(Strategy):
         return layers_of(replica, self.units(replica), self.unit_states(state), dense_bytes, payload)
 
     def learning(self, replica: Replica, state: State) -> dict[str, Learning]:
-        return learning_of(self.units(replica), self.unit_states(state))
+        return learned_codes(self.units(replica), self.unit_states(state))

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Replica, Reply, State
 from ..core.layer_report import Layer
-from ..core.lazy import Lazy, copy_, hollow, is_finite, materialize, norm, pieces
+from ..core.lazy import Lazy, copy_, is_finite, materialize, norm, outline, pieces
 from ..core.outcome import Learning, NonFinite
 from ..core.precision import working
-from ..reducers import as_reducer, dedicated_servers
+from ..reducers import as_reducer, dedicated_servers, learning_of
 
 FUSED, JOINED = "small ones", "joined ones"  # kinds of units of several parameters
 
@@ -32,7 +32,7 @@ class Unit(NamedTuple):
     def kind(self, replica: Replica) -> str:
         """The kind of its layer; units of several parameters have a kind of their own."""
         if len(self.names) == 1:
-            return replica.kinds[self.names[0]]
+            return replica.descriptions[self.names[0]].kind
         return FUSED if self.reducer.fuse(()) is None else JOINED
 
     def gathered(self, tensors: Mapping[str, Tensor]) -> Tensor:
@@ -53,57 +53,38 @@ class Unit(NamedTuple):
             copy_(x, part)
 
 
-class _Outline(NamedTuple):
-    """What the units depend on, of a parameter."""
-
-    name: str
-    kind: str
-    shape: torch.Size
-    dtype: torch.dtype
-    device: torch.device
-    end: str
-    is_part: bool  # the ranks of a replica have different shards of it
-
-
 def units_of(replica: Replica, reducer: Codec | Reducer, fuse_below: int) -> tuple[Unit, ...]:
     """What is reduced together, in an order that depends on the model alone."""
-    outlined = tuple(
-        _Outline(
-            name,
-            replica.kinds[name],
-            p.shape,
-            p.dtype,
-            p.device,
-            replica.ends.get(name, ""),
-            _is_part(replica.wholes.get(name)),
-        )
-        for name, p in replica.parameters.items()
-    )
-    return _units(outlined, as_reducer(reducer), fuse_below, replica.size)
+    devices = tuple(p.device for p in replica.parameters.values())
+    descriptions = tuple(replica.descriptions[name]._replace(like=outline(p)) for name, p in replica.parameters.items())
+    return _units(descriptions, devices, as_reducer(reducer), fuse_below, replica.size)
 
 
 @lru_cache(maxsize=64)  # strategies call it in every step
-def _units(outlined: tuple[_Outline, ...], reducer: Reducer, fuse_below: int, size: int) -> tuple[Unit, ...]:
-    groups: dict[Any, list[_Outline]] = defaultdict(list)
+def _units(
+    descriptions: tuple[Parameter, ...],
+    devices: tuple[torch.device, ...],
+    reducer: Reducer,
+    fuse_below: int,
+    size: int,
+) -> tuple[Unit, ...]:
+    groups: dict[Any, list[Parameter]] = defaultdict(list)
     dedicated = dedicated_servers(reducer)
     trainers = tuple(rank for rank in range(size) if rank not in dedicated) or (0,)
-    for p in outlined:
-        specialized = reducer.specialize(Parameter(p.name, p.kind, hollow(p.shape, p.dtype), trainers, p.end))
-        fusible = specialized.fuse((p.shape.numel(),)) is not None
-        alone = not fusible and (specialized.needs_shape or p.shape.numel() >= fuse_below)
-        groups[specialized, p.dtype, p.device, p.name if alone else None, p.is_part].append(p)
+    for parameter, device in zip(descriptions, devices, strict=True):
+        specialized = reducer.specialize(parameter._replace(ranks=trainers))
+        elements = parameter.like.numel()
+        fusible = specialized.fuse((elements,)) is not None
+        alone = not fusible and (specialized.needs_shape or elements >= fuse_below)
+        own = parameter.name if alone else None
+        groups[specialized, parameter.like.dtype, device, own, parameter.sharded].append(parameter)
     units = []
     # Unsharded parameters come first, in units of their own: what is sent of them must not depend on the shards, which
     # differ between the ranks of a replica.
     for seed, ((specialized, *_), grouped) in enumerate(sorted(groups.items(), key=lambda group: group[0][-1])):
-        names, sizes = tuple(p.name for p in grouped), tuple(p.shape.numel() for p in grouped)
+        names, sizes = tuple(p.name for p in grouped), tuple(p.like.numel() for p in grouped)
         units.append(Unit(names, specialized.fuse(sizes) or specialized, seed))
     return tuple(units)
-
-
-def _is_part(whole: Any) -> bool:
-    """Whether the ranks of a replica have different shards of a parameter."""
-    return whole is not None and any(placement.is_shard() for placement in whole.placements)
 
 
 def check_fuse_below(name: str, fuse_below: int) -> None:
@@ -140,9 +121,9 @@ def _residual_norm(unit: Unit, states: Mapping[str, State]) -> float | None:
     return None if residual is None else norm(residual)
 
 
-def learning_of(units: Collection[Unit], states: Mapping[str, State]) -> dict[str, Learning]:
+def learned_codes(units: Collection[Unit], states: Mapping[str, State]) -> dict[str, Learning]:
     """The error of each learned code, by its unit's key."""
-    found = {unit.key: unit.reducer.learning(states[unit.key]) for unit in units if unit.key in states}
+    found = {unit.key: learning_of(unit.reducer, states[unit.key]) for unit in units if unit.key in states}
     return {key: learning for key, learning in found.items() if learning is not None}
 
 
@@ -182,13 +163,13 @@ class Received(NamedTuple):
     reduced: Tensor
     sent: Tensor | Lazy
     state: State
-    lost: NonFinite | None
+    nonfinite: NonFinite | None
 
 
 def checked_exchange(
     unit: Unit, conversation: Conversation, parameters: Mapping[str, Tensor]
 ) -> Generator[Message, Reply[Tensor], Received]:
-    """Run a conversation about a unit's parameters; `lost` is set if they are not finite on some rank."""
+    """Run a conversation about a unit's parameters; `nonfinite` is set if they are not finite on some rank."""
     done = yield from watched(conversation, unit.key)
     lost = None
     if not (done.sent_finite and done.received_finite):

@@ -20,9 +20,9 @@ SYNC = "syncs and splits"  # the meter's key for these bytes
 
 
 def factored_model_of(replica: Replica) -> FactoredModel:
-    if not isinstance(replica.factored_model, FactoredModel):
+    if not isinstance(replica.prepared, FactoredModel):
         raise ValueError("ABTraining changes layers: it needs a model and its optimizer, from thinwire.prepared(...)")
-    return replica.factored_model
+    return replica.prepared
 
 
 def agreed(

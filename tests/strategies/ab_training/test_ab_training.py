@@ -14,7 +14,7 @@ from thinwire import ABTraining, ByHost, DataParallel, GroupsOf, Identity, NonFi
 from thinwire.core.states import plain, restored
 from thinwire.strategies import factored_model_of
 from thinwire.strategies.ab_training import merged
-from thinwire.strategies.ab_training.strategy import FACTORS, WEIGHTS
+from thinwire.strategies.ab_training.ab_training import FACTORS, WEIGHTS
 from thinwire.strategies.ab_training.synchronization import SYNC
 
 from ...helpers import same_bits, same_states

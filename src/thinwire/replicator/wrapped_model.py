@@ -63,7 +63,7 @@ class Wrapping:
             self._hooks.append(check)
         self._count += 1
         self._unused[number] = handle, list(model.parameters())
-        handle.before_asking(lambda what: self.contract.check(what, number))
+        handle.before_collective(lambda what: self.contract.check(what, number))
         return model, handle
 
     def warn_of_unused(self) -> None:
@@ -89,7 +89,7 @@ class Wrapping:
     def _ddp(self, model: nn.Module) -> nn.Module | None:
         """The model in torch's DDP, where replicas are processes."""
         # In a group that nothing else speaks in: DDP holds it, and its connections would be open after leaving it.
-        self._for_ddp = self._for_ddp or self.replicas.another()
+        self._for_ddp = self._for_ddp or self.replicas.duplicate()
         return ddp_of(model, self._for_ddp)
 
     def _before_forward(self, module: nn.Module, number: str) -> None:

@@ -1,4 +1,4 @@
-"""A module, as strategies see it."""
+"""Builds a `Replica`, which strategies work on, from a module."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -29,51 +29,60 @@ def replica_of(
     size: int = 1,
     hosts: tuple[str, ...] = (),
 ) -> Replica:
-    """The parameters of a module that are trained (or those of them in `only`), by name, with their kinds of layer."""
+    """The trainable parameters of a module (or those of them in `only`), by name, with the kinds of their layers."""
     wanted = None if only is None else {id(p) for p in only}
     parameters: dict[str, Tensor] = {}
-    wholes: dict[str, Tensor] = {}
-    kinds: dict[str, str] = {}
+    descriptions: dict[str, Parameter] = {}
+    dtensors: dict[str, Any] = {}
     seen: set[int] = set()  # a tied weight counts once
     for prefix, layer in module.named_modules():
         if any(base.__name__ in SHARDED for base in type(layer).__mro__):
             raise ValueError(
-                "a model sharded by FSDP keeps other parameters on each rank; thinwire takes whole replicas"
+                "FSDP shards a model's parameters over the ranks; thinwire needs a full replica on each rank"
             )
         for name, p in layer.named_parameters(recurse=False):
-            full = _clean(f"{prefix}.{name}" if prefix else name)
+            full_name = _clean(f"{prefix}.{name}" if prefix else name)
             if p.requires_grad and (wanted is None or id(p) in wanted) and id(p) not in seen:
                 seen.add(id(p))
-                _check(full, p, layer)
-                parameters[full], kinds[full] = local(p), _kind(layer, prefix, module)
-                if is_split(p):
-                    wholes[full] = p
+                _check(full_name, p, layer)
+                parameters[full_name] = local(p)
+                kind, sharded = _kind(layer, prefix, module), is_dtensor(p) and _is_sharded(p)
+                descriptions[full_name] = Parameter(full_name, kind, outline(local(p)), sharded=sharded)
+                if is_dtensor(p):
+                    dtensors[full_name] = p
     if not parameters:
-        raise ValueError("the model has no parameter that requires a gradient: there is nothing to talk about")
+        raise ValueError("the model has no trainable parameters (none has requires_grad=True)")
     matrices = [name for name, p in parameters.items() if p.dim() > 1]
-    ends = {matrices[0]: "first", matrices[-1]: "last"} if len(matrices) > 1 else {}
-    return Replica(parameters, kinds, rank, size, hosts, ends=ends, wholes=wholes)
+    if len(matrices) > 1:
+        for name, end in ((matrices[0], "first"), (matrices[-1], "last")):
+            descriptions[name] = descriptions[name]._replace(end=end)
+    return Replica(parameters, descriptions, rank, size, hosts, dtensors=dtensors)
 
 
-def is_split(x: Any) -> bool:
-    """Whether it is one of torch's DTensors, which several processes have parts of."""
+def is_dtensor(x: Any) -> bool:
+    """Whether it is one of torch's DTensors, of which each rank of a replica holds a part."""
     return hasattr(x, "to_local")
 
 
+def _is_sharded(x: Any) -> bool:
+    """Whether the ranks of a replica hold different parts of a DTensor."""
+    return any(placement.is_shard() for placement in x.placements)
+
+
 def local(x: Any) -> Tensor:
-    """What this process has of a tensor, in the same memory."""
-    mine: Tensor = x.detach().to_local() if is_split(x) else x
-    return mine
+    """This rank's part of a DTensor, in the same memory; any other tensor as it is."""
+    part: Tensor = x.detach().to_local() if is_dtensor(x) else x
+    return part
 
 
 def parameters_of(replica: Replica) -> list[Parameter]:
-    """What reducers may know of each parameter."""
+    """The description of each parameter from which reducers specialize."""
     ranks = tuple(range(replica.size))
-    return [Parameter(name, replica.kinds[name], outline(p), ranks) for name, p in replica.parameters.items()]
+    return [replica.descriptions[name]._replace(ranks=ranks) for name in replica.parameters]
 
 
 def _clean(name: str) -> str:
-    # torch.compile adds this; a checkpoint must not depend on whether a model was compiled.
+    # torch.compile adds this prefix; a checkpoint must not depend on whether a model was compiled.
     return name.replace("_orig_mod.", "")
 
 

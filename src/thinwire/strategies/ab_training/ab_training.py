@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor
 
 from ...codecs import Identity
-from ...core import Codec, Reducer, Replica, Rounds, State, Strategy
+from ...core import Codec, Factoring, Reducer, Replica, Rounds, State, Strategy
 from ...core.described import parts_of
 from ...core.layer_report import Layer
 from ...core.outcome import StepResult
@@ -15,7 +15,7 @@ from ..data_parallel import DataParallel
 from ..independent import Independent
 from ..units import Unit
 from . import synchronization as syncs
-from .factored_model import MOMENTS, FactoredModel, decomposed
+from .factored_model import MOMENTS, FactoredModel, LowRankLayer, decomposed
 from .synchronization import SYNC, SYNCS, factored_model_of
 
 WEIGHTS, FACTORS = "gradients of weights", "gradients of factors"  # the meter's keys for these bytes
@@ -27,7 +27,7 @@ class ABState(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class ABTraining(Independent):
+class ABTraining(Independent, Factoring):
     """AB-training: matrices become products of two low-rank factors; half of the groups of ranks train A, the others B.
 
     Training starts with a full-rank phase, in which all ranks average gradients of full-rank weights; such phases come
@@ -89,16 +89,26 @@ class ABTraining(Independent):
 
     def prepare(self, replica: Replica, model: Any, optimizer: Any) -> Replica:
         """Factor the model's layers; the optimizer gets the factors."""
-        if replica.wholes:
-            raise ValueError(f"{self!r} factors layers, and {next(iter(replica.wholes))} is split over processes")
+        if replica.dtensors:
+            raise ValueError(f"{self!r} factors layers, and {next(iter(replica.dtensors))} is split over processes")
         if optimizer is None:
             raise ValueError(f"{self!r} needs the optimizer, whose parameters it changes")
         factored_model = FactoredModel(model, optimizer, self.keep, self.ends)
-        parameters, kinds = dict(replica.parameters), dict(replica.kinds)
+        parameters, descriptions = dict(replica.parameters), dict(replica.descriptions)
         for entry in factored_model.factorable:
-            parameters |= {entry.names["a"]: entry.a, entry.names["b"]: entry.b}
-            kinds |= dict.fromkeys(entry.names.values(), kinds[entry.names["weight"]])
-        return replica._replace(parameters=parameters, kinds=kinds, factored_model=factored_model)
+            weight = descriptions[entry.names["weight"]]
+            for name, factor in ((entry.names["a"], entry.a), (entry.names["b"], entry.b)):
+                parameters[name], descriptions[name] = factor, weight._replace(name=name, end="")
+        return replica._replace(parameters=parameters, descriptions=descriptions, prepared=factored_model)
+
+    def release(self, replica: Replica) -> Replica:
+        """Give the model its own layers back."""
+        if replica.prepared is not None:
+            factored_model_of(replica).end()
+        return replica._replace(prepared=None)
+
+    def factored(self, replica: Replica) -> dict[str, LowRankLayer]:
+        return {} if replica.prepared is None else factored_model_of(replica).factored()
 
     def dry_run(self) -> tuple[Strategy, int]:
         return DataParallel(self.reducer), 1
@@ -166,7 +176,7 @@ class ABTraining(Independent):
         group = group if split else tuple(range(replica.size))
         rounds = self._exchange.before_update(part_of(active, group), state.exchange)
         result = yield from within(group, rounds, FACTORS if split else WEIGHTS)
-        return StepResult(state._replace(exchange=result.state), result.lost)
+        return StepResult(state._replace(exchange=result.state), result.nonfinite)
 
     def after_update(self, replica: Replica, state: ABState) -> Rounds:
         yield from ()
