@@ -1,4 +1,4 @@
-"""A page as its readers get it: the texts of its tables, its plots, and all that it refers to."""
+"""A parsed page: its visible text, tables, figures and references."""
 
 from html.parser import HTMLParser
 
