@@ -15,7 +15,7 @@ ROUNDING = 1e-12  # of what is left after a turn
 
 
 class Graph:
-    """In round k, rank i sums what each rank j says times phases[k % len(phases)][i, j]. Checked when it is made."""
+    """In round k, rank i sums what each rank j says times `phases[k % len(phases)][i, j]`. Checked when it is made."""
 
     def __init__(self, name: str, phases: Iterable[Matrix]) -> None:
         self.name, self.phases = name, tuple(np.array(phase, np.float64) for phase in phases)
