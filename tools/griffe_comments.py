@@ -31,7 +31,7 @@ class CommentsAsDocstrings(griffe.Extension):
             return
         heading = "Args" if "dataclass" in cls.labels or _is_dataclass(cls) else "Attributes"
         lines = [f"    {name}: {_sentence(text)}" for name, text in described.items()]
-        before, examples, after = cls.docstring.value.partition("\nExample")  # the examples come last
+        before, examples, after = cls.docstring.value.partition("\nExamples:")  # the examples come last
         cls.docstring.value = "\n".join([f"{before.rstrip()}\n", f"{heading}:", *lines, f"{examples}{after}"])
 
 
