@@ -16,7 +16,22 @@ from .transports import Meter
 
 
 class Handle:
-    """A method at work: what it costs, what it remembers, and how to stop it."""
+    """A method at work: what it costs, what it remembers, and how to stop it.
+
+    Examples:
+        >>> import torch
+        >>> import thinwire
+        >>> from thinwire.simulate import InProcessCluster
+        >>> def attached():
+        ...     model = torch.nn.Linear(100, 100)
+        ...     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        ...     return thinwire.attach(model, "fp16", optimizer=optimizer)
+        >>> handle, _ = InProcessCluster(2).run(attached)
+        >>> handle
+        <thinwire Average(Cast('float16')) on rank 0 of 2>
+        >>> handle.ranks, handle.meter.steps
+        ((0, 1), 0)
+    """
 
     def __init__(self, session: Session, model: nn.Module, detach: Callable[[], None]) -> None:
         self._session, self._model, self._detach = session, model, detach

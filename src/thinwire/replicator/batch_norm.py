@@ -67,7 +67,19 @@ class GlobalBatchNorm(_BatchNorm):
 
 
 def global_batch_norm(model: nn.Module, context: Context) -> nn.Module:
-    """The model with a `GlobalBatchNorm` in place of every batch norm; parameters and buffers stay the same objects."""
+    """The model with a `GlobalBatchNorm` in place of every batch norm; parameters and buffers stay the same objects.
+
+    Examples:
+        >>> import torch
+        >>> import thinwire
+        >>> from thinwire.simulate import InProcessCluster
+        >>> def normalized():
+        ...     repl = thinwire.Replicator("dense")
+        ...     model = thinwire.global_batch_norm(torch.nn.BatchNorm1d(1), repl.context)
+        ...     return model(torch.full((2, 1), float(repl.rank))).flatten().tolist()
+        >>> [[round(value, 2) for value in values] for values in InProcessCluster(2).run(normalized)]
+        [[-1.0, -1.0], [1.0, 1.0]]
+    """
     norms = {layer: _global(layer, context) for layer in model.modules() if isinstance(layer, _BatchNorm)}
     for parent in list(model.modules()):
         for name, child in list(parent._modules.items()):  # a layer that is used twice has both names here

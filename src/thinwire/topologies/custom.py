@@ -15,6 +15,14 @@ class Edges(Topology):
     """The edges of your network: (0, 1) joins ranks 0 and 1. Weighed as Metropolis does.
 
     If `directed`, (0, 1) is a way from 0 to 1 only, and each rank says as much to each as it keeps: for `PushSum`.
+
+    Examples:
+        >>> from thinwire import Edges
+        >>> Edges(((0, 1), (1, 2), (2, 3))).of(4).mixed.round(2).tolist()
+        [[0.67, 0.33, 0.0, 0.0], [0.33, 0.33, 0.33, 0.0], [0.0, 0.33, 0.33, 0.33], [0.0, 0.0, 0.33, 0.67]]
+        >>> Edges(((0, 1), (2, 3))).of(4)
+        Traceback (most recent call last):
+        ValueError: your graph: the graph is not connected; ...
     """
 
     edges: tuple[tuple[int, int], ...]

@@ -11,6 +11,16 @@ class Exponential(Topology):
     """One way and in turn: rank i speaks to i + 1, then to i + 2, i + 4, ..., and begins again.
 
     With one peer a round and a power of two of ranks, all have the mean exactly after a turn.
+
+    Examples:
+        >>> from thinwire import Exponential
+        >>> graph = Exponential().of(8)
+        >>> graph, graph.degree
+        (<exponential graph, 1 peer: 8 ranks, 24 edges, 3 rounds>, 1)
+        >>> [edge for edge in graph.edges if edge[0] == 0]  # one of them in each round
+        [(0, 1), (0, 2), (0, 4)]
+        >>> graph.spectral_gap  # after the three rounds, all ranks have the mean
+        1.0
     """
 
     peers: int = 1  # that a rank speaks to in a round: at a hop, and with 2 at the next one as well

@@ -14,7 +14,13 @@ TRIES = 10_000
 
 @dataclass(frozen=True, repr=False)
 class RandomRegular(Topology):
-    """Each rank speaks with so many others, drawn at random."""
+    """Each rank speaks with so many others, drawn at random.
+
+    Examples:
+        >>> from thinwire import RandomRegular
+        >>> RandomRegular(3, seed=1).of(16)
+        <random regular graph of degree 3: 16 ranks, 24 edges>
+    """
 
     degree: int = 3
     seed: int = 0

@@ -37,6 +37,22 @@ class InProcessCluster:
     They take turns: a rank runs until it waits for others. So each has random numbers of its own, as it would have in a
     process of its own, and all gives the same bits as there. More than one may run `at_once` if none of them draws
     from the generators that the process has for all.
+
+    Examples:
+        >>> import torch
+        >>> import thinwire
+        >>> from thinwire.simulate import InProcessCluster
+        >>> batches = iter(torch.randn(4, 8, 4))  # one for each rank
+        >>> def train():
+        ...     model = torch.nn.Linear(4, 4)
+        ...     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        ...     handle = thinwire.attach(model, "dpsgd", optimizer=optimizer)
+        ...     model(next(batches)).square().mean().backward()
+        ...     optimizer.step()  # then averages parameters with those of two neighbors
+        ...     return model.weight.sum().item(), handle.average().weight.sum().item()
+        >>> results = InProcessCluster(4).run(train)
+        >>> len({local for local, _ in results}), len({mean for _, mean in results})  # four replicas, one mean
+        (4, 1)
     """
 
     def __init__(self, size: int) -> None:
