@@ -17,7 +17,7 @@ from thinwire.simulate import Simulated
 class Held(NamedTuple):
     """One step of a reducer, by rank."""
 
-    replies: list[Reply]
+    replies: list[Reply[Tensor]]
     states: list[Any]
     messages: list[list[Message]]  # all that each rank said
     meters: list[inspect.Meter]
@@ -25,7 +25,8 @@ class Held(NamedTuple):
     @property
     def reduced(self) -> Tensor:
         """What came back, where the test does not care on which rank."""
-        return self.replies[0].reduced
+        reduced: Tensor = self.replies[0].reduced
+        return reduced
 
 
 def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -63,12 +64,12 @@ def step(reducer: Reducer, xs: Sequence[Tensor], states: Sequence[Any], peers: P
     return Held(replies, new, messages, transport.meters)
 
 
-def say(messages: Sequence[Message], peers: Peers | None = None) -> tuple[list[Reply], list[inspect.Meter]]:
+def say(messages: Sequence[Message], peers: Peers | None = None) -> tuple[list[Reply[Tensor]], list[inspect.Meter]]:
     """One round in which every rank says one message."""
     transport = Simulated(len(messages))
     peers = peers or all_ranks(len(messages))
 
-    def once(message: Message) -> Generator[Message, Reply, Reply]:
+    def once(message: Message) -> Generator[Message, Reply[Tensor], Reply[Tensor]]:
         return (yield message)
 
     replies = transport.run([lockstep([(peers, once(message))]) for message in messages])

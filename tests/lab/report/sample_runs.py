@@ -1,6 +1,8 @@
 """Runs with figures that can be checked by hand."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from thinwire.lab.recording.runs import Run
 
@@ -14,11 +16,19 @@ NOTATIONS = {
 }
 
 
-def a_run(label="dense", seed=1, accuracy=0.9, seconds=20.0, ratio=1.0, evaluated=True, **changes) -> Run:
+def a_run(
+    label: str = "dense",
+    seed: int = 1,
+    accuracy: float = 0.9,
+    seconds: float = 20.0,
+    ratio: float = 1.0,
+    evaluated: bool = True,
+    **changes: Any,
+) -> Run:
     """A run of so many seconds to an accuracy that it reaches in equal steps, by four evaluations."""
     payload = round(1_000_000 * STEPS / ratio)
     shares = (0.25, 0.5, 0.75, 1.0)
-    settings = {
+    settings: dict[str, Any] = {
         "workload": "digits-cnn",
         "method": NOTATIONS.get(label, "Sign()"),
         "label": label,
@@ -61,7 +71,14 @@ def a_run(label="dense", seed=1, accuracy=0.9, seconds=20.0, ratio=1.0, evaluate
     return Run(**(settings | changes))
 
 
-def a_layer(name, kind="conv", elements=100, said=(10, 20, 30, 40), residual=(1.0, 2.0, 3.0, 4.0), gradient=2.0):
+def a_layer(
+    name: str,
+    kind: str = "conv",
+    elements: int = 100,
+    said: Sequence[int] = (10, 20, 30, 40),
+    residual: Sequence[float | None] = (1.0, 2.0, 3.0, 4.0),
+    gradient: float = 2.0,
+) -> dict[str, Any]:
     """What a run tells of a layer at its four evaluations."""
     return {
         "name": name,
@@ -74,9 +91,9 @@ def a_layer(name, kind="conv", elements=100, said=(10, 20, 30, 40), residual=(1.
     }
 
 
-def layered(label, many=False, **changes) -> Run:
+def layered(label: str, many: bool = False, **changes: Any) -> Run:
     """A run that tells of its layers: of 3, or of 24 with long names."""
-    forgets = {"residual": [None] * 4}
+    forgets: dict[str, Any] = {"residual": [None] * 4}
     layers = [
         a_layer("features.0.weight", elements=1000, said=(1000, 1500, 1750, 1875)),
         a_layer("dense", "dense", 4000),
@@ -90,7 +107,13 @@ def layered(label, many=False, **changes) -> Run:
     return a_run(label, layers=layers, **changes)
 
 
-def differing(label, worst=0.85, apart=(0.04, 0.03, 0.02, 0.01), ways=None, **changes) -> Run:
+def differing(
+    label: str,
+    worst: float = 0.85,
+    apart: Sequence[float] = (0.04, 0.03, 0.02, 0.01),
+    ways: tuple[Mapping[str, int], Mapping[str, int]] | None = None,
+    **changes: Any,
+) -> Run:
     """A run whose replicas differ, by so much at each evaluation; rank 0 speaks with ranks 1 and 3."""
     run = a_run(label, **changes)
     for noted, distance in zip(run.evaluations, apart, strict=True):
