@@ -22,7 +22,16 @@ def vocabulary() -> dict[str, type[Described]]:
 
 
 class NotationError(ValueError):
-    """A notation that cannot be parsed. The message marks the position of the error."""
+    """A notation that cannot be parsed. The message marks the position of the error.
+
+    Examples:
+        >>> from thinwire import NotationError, parse
+        >>> try:
+        ...     parse("ErrorFeedback(TopK(1.5))")
+        ... except NotationError as error:
+        ...     print(str(error).splitlines()[-1])
+                        ^^^^^^^^^
+    """
 
     def __init__(self, problem: str, text: str, row: int, start: int, end: int) -> None:
         line = text.splitlines()[row - 1] if text else ""
@@ -39,7 +48,16 @@ class NotationError(ValueError):
 
 
 def parse(text: str) -> Any:
-    """Build the object that `text` describes: calls of known names with literals. Nothing is evaluated."""
+    """Build the object that `text` describes: calls of known names with literals. Nothing is evaluated.
+
+    Examples:
+        >>> from thinwire import parse
+        >>> method = parse("ErrorFeedback(Chain(TopK(0.01), Quantize(8)))")
+        >>> method
+        ErrorFeedback(Chain(TopK(0.01), Quantize(8)))
+        >>> parse(repr(method)) == method
+        True
+    """
     text = text.strip()
     if not text:
         raise NotationError("not a notation: it is empty; 'thinwire methods' lists the known methods", text, 1, 0, 1)

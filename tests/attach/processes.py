@@ -61,7 +61,7 @@ def run(
     timeout: float = 60,
     dies: int | Collection[int] = (),
     stalls: int | None = None,
-) -> list:
+) -> list[Any]:
     """What a module-level function returns on each of the ranks.
 
     Those in `dies` will not come back, and `stalls` neither: it is killed when all others have.
@@ -103,7 +103,7 @@ class Pool:
         timeout: float,
         dies: set[int],
         stalls: int | None,
-    ) -> list:
+    ) -> list[Any]:
         team = self._team(ranks)
         starts = [process.log.stat().st_size for process in team]
         store = str(self._path() / f"store{next(self.numbers)}")
@@ -137,8 +137,8 @@ class Pool:
             process.connection.send_bytes(b"")
         for process in self.processes:
             process.process.join(60)
-        codes = {n: process.process.exitcode for n, process in enumerate(self.processes) if process.process.exitcode}
-        codes |= {n: None for n, process in enumerate(self.processes) if process.process.exitcode is None}
+        exits = {n: process.process.exitcode for n, process in enumerate(self.processes)}
+        codes = {n: code for n, code in exits.items() if code != 0}  # None: it has not ended
         self.kill(self.processes)
         if self.folder is not None:
             self.folder.cleanup()
@@ -164,7 +164,7 @@ class Pool:
         answers: dict[int, Any] = {}
         deadline = time.monotonic() + timeout
         while ranks:
-            if list(ranks.values()) == [stalls]:
+            if stalls is not None and list(ranks.values()) == [stalls]:
                 team[stalls].process.kill()
             ready = wait(list(ranks), max(0.0, deadline - time.monotonic()))
             if not ready:
@@ -250,7 +250,7 @@ def _done(data: bytes) -> Any:
             # Longer than any call may take: a hang is to be found as a hang, not as gloo's own timeout.
             dist.init_process_group(
                 "gloo",
-                store=dist.FileStore(job.store, job.ranks),
+                store=dist.FileStore(job.store, job.ranks),  # type: ignore[attr-defined]
                 rank=job.rank,
                 world_size=job.ranks,
                 timeout=timedelta(seconds=600),

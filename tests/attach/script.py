@@ -28,7 +28,7 @@ def main() -> DistributedDataParallel:
         x = torch.randn(32, 20)
         loss = nn.functional.mse_loss(ddp(x), x[:, :10].sin())
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     if dist.get_rank() == 0:

@@ -77,7 +77,7 @@ def train(
     for step in steps:
         optimizer.zero_grad()
         found = loss(model, step)
-        found.backward()
+        found.backward()  # type: ignore[no-untyped-call]
         if handle is not None:
             handle.report_loss(found)
         optimizer.step()
@@ -94,7 +94,7 @@ def gradients(model: nn.Module) -> dict[str, Tensor | None]:
 
 def buckets_of(ddp: DistributedDataParallel) -> int:
     """How many buckets DDP itself says it uses, once it has rebuilt them after its first step."""
-    return len(ddp._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(","))
+    return len(ddp._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(","))  # type: ignore[no-untyped-call]
 
 
 def totals(handle: thinwire.Handle) -> dict[str, float]:
@@ -141,7 +141,7 @@ def distance(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:
     """How far two models (or their gradients) are apart, relative to the norm of the second."""
     assert left.keys() == right.keys()
     a, b = (torch.cat([x.flatten() for x in tensors.values()]) for tensors in (left, right))
-    return ((a - b).norm() / b.norm()).item()
+    return float((a - b).norm() / b.norm())
 
 
 def refusal(action: Callable[[], Any]) -> tuple[str, str]:

@@ -26,4 +26,4 @@ KINDS: dict[str, Callable[[Random, int, int], NDArray[np.int64]]] = {
 
 def sample_symbols(kind: str, size: int, alphabet: int) -> Symbols:
     symbols = np.minimum(KINDS[kind](np.random.default_rng(size), size, alphabet), alphabet - 1)
-    return symbols.astype(np.uint8 if alphabet <= 256 else np.uint16)
+    return symbols.astype(np.uint8) if alphabet <= 256 else symbols.astype(np.uint16)

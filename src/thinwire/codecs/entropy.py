@@ -16,7 +16,17 @@ STORED, PLANES, ELEMENTS = 0, 2, 3  # how a part is split into rows of symbols; 
 
 @dataclass(frozen=True, repr=False)
 class Entropy(Codec):
-    """Lossless entropy coding (Huffman or rANS) of every part of a payload, close to the entropy of its symbols."""
+    """Lossless entropy coding (Huffman or rANS) of every part of a payload, close to the entropy of its symbols.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import Chain, Entropy, Quantize
+        >>> x = torch.randn(10_000, generator=torch.Generator().manual_seed(0))
+        >>> for codec in (Quantize(4), Chain(Quantize(4), Entropy())):
+        ...     print(codec, sum(part.nbytes for part in codec.encode((x,), seed=0) if not part.is_meta))
+        Quantize(4) 5080
+        Chain(Quantize(4), Entropy()) 4040
+    """
 
     model: Model | None = None  # of the symbol frequencies; None: Histogram or GenNorm, whichever takes fewer bytes
     coder: Coder | None = None  # None: Huffman, or rANS where that saves 2 % or more

@@ -17,6 +17,14 @@ class ExponentialDither(Leveled):
     """Natural dithering (Horvath et al., 2019): unbiased stochastic rounding to powers of a base times the norm.
 
     Levels are closer together for small entries. Sends one norm per block and a packed code per entry.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import ExponentialDither
+        >>> codec = ExponentialDither(2, levels=3)
+        >>> x = torch.tensor([0.3, -1.0, 0.05, 0.6])
+        >>> codec.decode(codec.encode((x,), seed=0), seed=0)[0].tolist()
+        [0.25, -1.0, 0.0, 1.0]
     """
 
     base: float = 2  # of the powers; 2: natural dithering; higher: coarser levels, wider range

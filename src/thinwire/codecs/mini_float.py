@@ -28,7 +28,18 @@ class Tables(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class MiniFloat(Codec):
-    """Low-precision floats: rounds to 8 or 4 bits, and clamps to the largest number of the format."""
+    """Low-precision floats: rounds to 8 or 4 bits, and clamps to the largest number of the format.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import MiniFloat
+        >>> x = torch.tensor([0.3, -1.0, 1e6])
+        >>> for form in ("fp8-152", "fp8-143"):
+        ...     codec = MiniFloat(form)
+        ...     print(form, codec.decode(codec.encode((x,), seed=0), seed=0)[0].tolist())
+        fp8-152 [0.3125, -1.0, 57344.0]
+        fp8-143 [0.3125, -1.0, 30.0]
+    """
 
     form: str = "fp8-152"  # sign, exponent and mantissa bits: "fp8-152", "fp8-143" or "fp4-121"
     scaled: bool = False  # scale every tensor for the least error under its fitted distribution; the scale is sent

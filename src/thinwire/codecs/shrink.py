@@ -13,6 +13,13 @@ class Shrink(Codec):
 
     Divides the decoded tensor by the bound on its expected growth, which depends on the tensor's size only, so nothing
     more is sent. `ErrorFeedback` puts it around codecs that need it.
+
+    Examples:
+        >>> from thinwire import Dither, Shrink
+        >>> Dither(1).delta(100) is None  # unbiased, but no contraction
+        True
+        >>> Shrink(Dither(1)).delta(100)  # 1 - 1 / delta of the squared norm is the largest expected error
+        10.0
     """
 
     codec: Codec

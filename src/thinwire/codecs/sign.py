@@ -13,7 +13,17 @@ from .validation import check_parts
 
 @dataclass(frozen=True, repr=False)
 class Sign(Codec):
-    """Scaled sign compression (EF-SignSGD, Karimireddy et al., 2019): one bit per entry, and the mean magnitude."""
+    """Scaled sign compression (EF-SignSGD, Karimireddy et al., 2019): one bit per entry, and the mean magnitude.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import Sign
+        >>> bits, scale, outline = Sign().encode((torch.tensor([0.5, -3.5, 1.0, -1.0]),), seed=0)
+        >>> bits.nbytes, scale.item()
+        (1, 1.5)
+        >>> Sign().decode((bits, scale, outline), seed=0)[0].tolist()
+        [1.5, -1.5, 1.5, -1.5]
+    """
 
     numeric = False
 

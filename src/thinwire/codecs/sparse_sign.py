@@ -16,7 +16,15 @@ from .validation import check_parts
 
 @dataclass(frozen=True, repr=False)
 class SparseSign(SparseCodec):
-    """Signs of a sparse tensor: sends positions and signs of the nonzero entries, and their mean magnitude."""
+    """Signs of a sparse tensor: sends positions and signs of the nonzero entries, and their mean magnitude.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import Chain, SparseSign, TopK
+        >>> codec = Chain(TopK(0.5), SparseSign())
+        >>> codec.decode(codec.encode((torch.tensor([0.1, -3.0, 0.5, 1.0]),), seed=0), seed=0)[0].tolist()
+        [0.0, -2.0, 0.0, 2.0]
+    """
 
     variable = True
     numeric = False

@@ -14,7 +14,15 @@ from .validation import check_parts
 
 @dataclass(frozen=True, repr=False)
 class Ternary(Codec):
-    """Ternary quantization with a threshold: -1, 0 or 1 per entry, times the mean magnitude of the nonzero ones."""
+    """Ternary quantization with a threshold: -1, 0 or 1 per entry, times the mean magnitude of the nonzero ones.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import Ternary
+        >>> codec = Ternary()
+        >>> codec.decode(codec.encode((torch.tensor([0.1, -3.0, 1.0, 0.0]),), seed=0), seed=0)[0].tolist()
+        [0.0, -2.0, 2.0, 0.0]
+    """
 
     threshold: float = 0.7  # in mean magnitudes, below which an entry is zero; 0.7 is near the best for normal entries
 

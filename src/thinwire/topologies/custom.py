@@ -16,6 +16,14 @@ class Edges(Topology):
 
     If `directed`, (0, 1) means that rank 0 sends to rank 1 only. A sender gives equal weights to itself and every
     receiver, as `PushSum` needs them.
+
+    Examples:
+        >>> from thinwire import Edges
+        >>> Edges(((0, 1), (1, 2), (2, 3))).of(4).mixed.round(2).tolist()
+        [[0.67, 0.33, 0.0, 0.0], [0.33, 0.33, 0.33, 0.0], [0.0, 0.33, 0.33, 0.33], [0.0, 0.0, 0.33, 0.67]]
+        >>> Edges(((0, 1), (2, 3))).of(4)
+        Traceback (most recent call last):
+        ValueError: your graph: the graph is not connected; ...
     """
 
     edges: tuple[tuple[int, int], ...]

@@ -11,6 +11,16 @@ class Exponential(Topology):
     """A directed, time-varying graph: rank i sends to i + 1, then to i + 2, i + 4, ..., and starts again.
 
     With one peer per round and a power of two of ranks, all ranks have the exact mean after each cycle.
+
+    Examples:
+        >>> from thinwire import Exponential
+        >>> graph = Exponential().of(8)
+        >>> graph, graph.degree
+        (<exponential graph, 1 peer: 8 ranks, 24 edges, 3 rounds>, 1)
+        >>> [edge for edge in graph.edges if edge[0] == 0]  # one of them in each round
+        [(0, 1), (0, 2), (0, 4)]
+        >>> graph.spectral_gap  # after the three rounds, all ranks have the mean
+        1.0
     """
 
     peers: int = 1  # receivers per round, 1 or 2: at the current offset, and with 2 also at the next one

@@ -15,7 +15,15 @@ ROUNDING = 1e-12  # of the shrinkage over a cycle
 
 
 class Graph:
-    """In round k, rank i weighs the message of rank j by phases[k % len(phases)][i, j]. Weights are checked."""
+    """In round k, rank i weighs the message of rank j by phases[k % len(phases)][i, j]. Weights are checked.
+
+    Examples:
+        >>> import numpy as np
+        >>> from thinwire.extend import Graph
+        >>> graph = Graph("pairs", [np.array([[0.75, 0.25], [0.25, 0.75]])])
+        >>> graph.symmetric, graph.spectral_gap
+        (True, 0.5)
+    """
 
     def __init__(self, name: str, phases: Iterable[Matrix]) -> None:
         self.name, self.phases = name, tuple(np.array(phase, np.float64) for phase in phases)

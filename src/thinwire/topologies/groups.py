@@ -30,7 +30,13 @@ class OneGroup(Grouping):
 
 @dataclass(frozen=True, repr=False)
 class GroupsOf(Grouping):
-    """Groups of `size` consecutive ranks."""
+    """Groups of `size` consecutive ranks.
+
+    Examples:
+        >>> from thinwire import GroupsOf
+        >>> GroupsOf(2).of(6)
+        ((0, 1), (2, 3), (4, 5))
+    """
 
     size: int
 
@@ -46,7 +52,13 @@ class GroupsOf(Grouping):
 
 @dataclass(frozen=True, repr=False)
 class ByHost(Grouping):
-    """One group per machine."""
+    """One group per machine.
+
+    Examples:
+        >>> from thinwire import ByHost
+        >>> ByHost().of(4, ("a", "a", "b", "b"))
+        ((0, 1), (2, 3))
+    """
 
     def of(self, size: int, hosts: tuple[str, ...] = ()) -> Groups:
         found: dict[str, list[int]] = defaultdict(list)

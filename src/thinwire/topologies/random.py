@@ -14,7 +14,13 @@ TRIES = 10_000
 
 @dataclass(frozen=True, repr=False)
 class RandomRegular(Topology):
-    """A random regular graph: each rank has `degree` random neighbors. Metropolis weights."""
+    """A random regular graph: each rank has `degree` random neighbors. Metropolis weights.
+
+    Examples:
+        >>> from thinwire import RandomRegular
+        >>> RandomRegular(3, seed=1).of(16)
+        <random regular graph of degree 3: 16 ranks, 24 edges>
+    """
 
     degree: int = 3
     seed: int = 0

@@ -13,7 +13,16 @@ from .topology import Topology
 
 @dataclass(frozen=True, repr=False)
 class Ring(Topology):
-    """A ring: each rank averages with the rank before it and the rank after it, with weights of 1/3."""
+    """A ring: each rank averages with the rank before it and the rank after it, with weights of 1/3.
+
+    Examples:
+        >>> from thinwire import Ring
+        >>> graph = Ring().of(8)
+        >>> graph
+        <ring: 8 ranks, 8 edges>
+        >>> graph.degree, round(graph.spectral_gap, 3)
+        (2, 0.195)
+    """
 
     def of(self, size: int) -> Graph:
         check_size("ring", size)
@@ -25,6 +34,15 @@ class Torus(Topology):
     """A torus, as square as possible: each rank averages with four neighbors, with weights of 1/5.
 
     For a prime number of ranks it is a ring.
+
+    Examples:
+        >>> from thinwire import Ring, Torus
+        >>> Torus().sides(16)
+        (4, 4)
+        >>> for kind in (Ring(), Torus()):
+        ...     print(kind.of(16), round(kind.of(16).spectral_gap, 3))
+        <ring: 16 ranks, 16 edges> 0.051
+        <torus of 4 x 4: 16 ranks, 32 edges> 0.4
     """
 
     def sides(self, size: int) -> tuple[int, int]:
@@ -48,7 +66,13 @@ class Torus(Topology):
 
 @dataclass(frozen=True, repr=False)
 class Star(Topology):
-    """A star: all ranks exchange with rank 0 only. Metropolis weights."""
+    """A star: all ranks exchange with rank 0 only. Metropolis weights.
+
+    Examples:
+        >>> from thinwire import Star
+        >>> Star().of(4).edges
+        ((0, 1), (0, 2), (0, 3))
+    """
 
     def of(self, size: int) -> Graph:
         check_size("star", size)
@@ -57,7 +81,14 @@ class Star(Topology):
 
 @dataclass(frozen=True, repr=False)
 class Complete(Topology):
-    """The complete graph: the exact mean in one round."""
+    """The complete graph: the exact mean in one round.
+
+    Examples:
+        >>> from thinwire import Complete
+        >>> graph = Complete().of(8)
+        >>> graph.degree, graph.spectral_gap
+        (7, 1.0)
+    """
 
     def of(self, size: int) -> Graph:
         check_size("complete graph", size)
@@ -66,7 +97,13 @@ class Complete(Topology):
 
 @dataclass(frozen=True, repr=False)
 class Hypercube(Topology):
-    """A hypercube of 2, 4, 8, ... ranks: neighbors are ranks whose numbers differ in one bit."""
+    """A hypercube of 2, 4, 8, ... ranks: neighbors are ranks whose numbers differ in one bit.
+
+    Examples:
+        >>> from thinwire import Hypercube
+        >>> [edge for edge in Hypercube().of(8).edges if 5 in edge]
+        [(1, 5), (4, 5), (5, 7)]
+    """
 
     def of(self, size: int) -> Graph:
         check_size("hypercube", size)

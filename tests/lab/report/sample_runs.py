@@ -1,6 +1,8 @@
 """Runs with figures that can be checked by hand."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from thinwire.lab.recording.runs import Run
 
@@ -14,11 +16,19 @@ NOTATIONS = {
 }
 
 
-def a_run(label="dense", seed=1, accuracy=0.9, seconds=20.0, ratio=1.0, evaluated=True, **changes) -> Run:
+def a_run(
+    label: str = "dense",
+    seed: int = 1,
+    accuracy: float = 0.9,
+    seconds: float = 20.0,
+    ratio: float = 1.0,
+    evaluated: bool = True,
+    **changes: Any,
+) -> Run:
     """A run of `seconds` seconds whose accuracy grows linearly to `accuracy` over four evaluations."""
     payload = round(1_000_000 * STEPS / ratio)
     shares = (0.25, 0.5, 0.75, 1.0)
-    settings = {
+    settings: dict[str, Any] = {
         "workload": "digits-cnn",
         "method": NOTATIONS.get(label, "Sign()"),
         "label": label,
@@ -61,7 +71,14 @@ def a_run(label="dense", seed=1, accuracy=0.9, seconds=20.0, ratio=1.0, evaluate
     return Run(**(settings | changes))
 
 
-def a_layer(name, kind="conv", elements=100, payload=(10, 20, 30, 40), residual=(1.0, 2.0, 3.0, 4.0), gradient=2.0):
+def a_layer(
+    name: str,
+    kind: str = "conv",
+    elements: int = 100,
+    payload: Sequence[int] = (10, 20, 30, 40),
+    residual: Sequence[float | None] = (1.0, 2.0, 3.0, 4.0),
+    gradient: float = 2.0,
+) -> dict[str, Any]:
     """A layer in a run file, with figures at four evaluations."""
     return {
         "name": name,
@@ -74,9 +91,9 @@ def a_layer(name, kind="conv", elements=100, payload=(10, 20, 30, 40), residual=
     }
 
 
-def layered(label, many=False, **changes) -> Run:
+def layered(label: str, many: bool = False, **changes: Any) -> Run:
     """A run with records of 3 layers, or of 24 with long names."""
-    no_residual = {"residual": [None] * 4}
+    no_residual: dict[str, Any] = {"residual": [None] * 4}
     layers = [
         a_layer("features.0.weight", elements=1000, payload=(1000, 1500, 1750, 1875)),
         a_layer("dense", "dense", 4000),
@@ -90,7 +107,13 @@ def layered(label, many=False, **changes) -> Run:
     return a_run(label, layers=layers, **changes)
 
 
-def decentralized_run(label, worst=0.85, distances=(0.04, 0.03, 0.02, 0.01), traffic=None, **changes) -> Run:
+def decentralized_run(
+    label: str,
+    worst: float = 0.85,
+    distances: Sequence[float] = (0.04, 0.03, 0.02, 0.01),
+    traffic: tuple[Mapping[str, int], Mapping[str, int]] | None = None,
+    **changes: Any,
+) -> Run:
     """A run whose replicas differ, with a consensus distance per evaluation; rank 0 exchanges with ranks 1 and 3."""
     run = a_run(label, **changes)
     for evaluation, distance in zip(run.evaluations, distances, strict=True):
