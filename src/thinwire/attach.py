@@ -214,11 +214,11 @@ def _misplaced(strategy: Strategy, ranks: int, hosts: tuple[str, ...]) -> ValueE
 
 def _shards_in_group(replica: Replica, ranks: tuple[int, ...]) -> ValueError | None:
     """The error if ranks of the group have different shards of a parameter: these must not be averaged."""
-    for name, whole in replica.dtensors.items():
-        split = sorted(set(whole.device_mesh.mesh.flatten().tolist()) & set(ranks))
+    for name, dtensor in replica.dtensors.items():
+        split = sorted(set(dtensor.device_mesh.mesh.flatten().tolist()) & set(ranks))
         if len(split) > 1:
             return ValueError(
-                f"{name} is sharded over ranks {split}, and these are in one group here, where gradients are averaged: "
+                f"{name} is sharded over ranks {split}, which have different shards of it and are in one group here: "
                 "use a Replicator(devices_per_replica=...), or a group of ranks that have the same shard"
             )
     return None

@@ -32,11 +32,11 @@ def main() -> DistributedDataParallel:
         optimizer.step()
 
     if dist.get_rank() == 0:
-        print(f"{handle.meter.steps} steps, {handle.meter.ratio:.1f} times smaller")
+        print(f"{handle.meter.steps} steps, compression ratio {handle.meter.ratio:.1f}")
     if not args.no_destroy:
         dist.destroy_process_group()
     return ddp
 
 
 if __name__ == "__main__":
-    ddp = main()  # kept to the very end, as a script at module level keeps what it makes
+    ddp = main()  # alive until the interpreter exits, as in a script that trains at module level
