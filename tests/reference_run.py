@@ -10,7 +10,7 @@ from thinwire.core import GradientAveraging, Overlapping, Replica, Rounds, Strat
 from thinwire.core.layer_report import Layer
 from thinwire.core.outcome import Learning, NonFinite
 from thinwire.reducers import goes_by_rate
-from thinwire.runtime.learned_code_guard import Guard
+from thinwire.runtime.learned_code_guard import LearnedCodeGuard
 from thinwire.runtime.nonfinite import NonFiniteError, problem_of
 from thinwire.strategies import Consensus, all_who_train, check_placed, consensus
 from thinwire.strategies.ab_training import LowRankLayer
@@ -32,7 +32,7 @@ class ReferenceRun:
         self.meters: list[Meter] = self.transport.meters
         self._dense_bytes = sum(p.nbytes for p in replicas[0].parameters.values())
         self._in_flight: tuple[list[Any], Simulated] | None = None
-        self._guard = Guard(strategy)
+        self._guard = LearnedCodeGuard(strategy)
 
     @torch.no_grad()
     def before_update(self, losses: Sequence[float] | None = None, rate: float | None = None) -> None:
@@ -123,7 +123,7 @@ class ReferenceRun:
 
     def learning(self) -> dict[str, Learning]:
         """The error of learned codes after the last step, and whether they are being trained."""
-        return self._guard.found
+        return self._guard.by_unit
 
     def layers(self, rank: int = 0) -> dict[str, Layer]:
         """A rank's payload bytes and residual per layer."""
@@ -151,7 +151,7 @@ class ReferenceRun:
     def _run(self, exchanges: list[Rounds]) -> None:
         results = self.transport.run(exchanges)
         self.states = [result.state for result in results]
-        _raise_nonfinite(problem for result in results for problem in result.lost)
+        _raise_nonfinite(problem for result in results for problem in result.nonfinite)
 
     def _ranks(self) -> list[tuple[Replica, Any]]:
         return list(zip(self.replicas, self.states, strict=True))

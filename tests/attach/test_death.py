@@ -50,5 +50,5 @@ def test_the_other_ranks_raise(mode: str, method: str, ranks: int, when: str) ->
     assert gone == Gone(9)
     for kind, text in others:
         assert kind == "PeerLostError", text
-        assert f"rank {ranks - 1} is gone: its connection was closed. This is rank" in text, text
+        assert f"rank {ranks - 1} failed: its connection was closed. This is rank" in text, text
         assert "after step 3" in text, text

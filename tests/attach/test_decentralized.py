@@ -133,7 +133,7 @@ def test_the_average_is_the_mean_of_parameters_and_of_statistics_and_leaves_trai
 def missed() -> tuple[bool, list[str]]:
     model = classifier()
     handle = thinwire.attach(model, "dpsgd", optimizer=sgd(model))
-    handle._session.talks.behind = 1  # as after a loss that the others noticed a talk later
+    handle._session.exchanges.behind = 1  # as after a failure that the others noticed an exchange later
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         average = handle.average()
@@ -143,7 +143,7 @@ def missed() -> tuple[bool, list[str]]:
 def test_an_average_that_was_missed_is_not_passed_off_as_one() -> None:
     ((own, told),) = run(missed, ranks=1)
     assert own
-    assert told == ["the others had their average before ranks were lost: this one is of this rank alone"]
+    assert told == ["the other ranks computed their average before ranks failed: this one is of this rank alone"]
 
 
 def with_average(method: str, ask: bool) -> dict[str, Tensor]:
@@ -214,7 +214,7 @@ def test_a_model_that_was_loaded_before_attaching_is_refused(tmp_path: Path) -> 
         if rank:  # rank 0's parameters are those that were copied to all
             kind, text = answer
             assert kind == "ValueError"
-            assert "load the model after it" in text
+            assert "afterwards, load each rank's own model" in text
 
 
 def back_and_again(method: str) -> tuple[Any, Any]:

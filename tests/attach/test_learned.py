@@ -154,7 +154,7 @@ def test_a_code_that_does_not_do_is_told_of() -> None:
         warnings.simplefilter("always")
         _, reference = run_reference(method, 2)
     assert [str(warning.message).split(",")[0] for warning in told] == [f"after step {n}" for n in (6, 10, 14, 18)]
-    assert str(told[0].message).endswith("values are said as they are until a better one is learned")
+    assert str(told[0].message).endswith("values are sent without it until a better one is learned")
     assert all(meter.relearned == 4 for meter in reference.meters), "after 6, 10, 14 and 18 steps"
     assert reference.meters[0].as_dict()["thinwire/relearned"] == 4
     assert reference.meters[0].code_error > 0.01

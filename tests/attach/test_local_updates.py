@@ -248,7 +248,7 @@ def test_batch_norms_are_estimated_anew_when_asked_for() -> None:
         torch.testing.assert_close(var, expected_var)
         assert modes
         assert own
-        assert empty[0][1] == "there is no batch to estimate batch norms from: the loader is empty"
+        assert empty[0][1] == "there is no batch to estimate batch norm statistics from: the loader is empty"
         assert empty[1], "and what was known is still known"
         assert untouched
 
@@ -266,7 +266,7 @@ def refused() -> list[tuple[str, str]]:
 
 def test_what_does_not_go_together_is_refused() -> None:
     for ddp, groups, lost in run(refused, ranks=2):
-        assert "does not average gradients; DDP does nothing else, so attach the plain module" in ddp[1]
+        assert "does not average gradients as DDP does: attach the plain module instead" in ddp[1]
         assert "2 ranks cannot be put in GroupsOf(3): 2 would be left over" in groups[1]
         assert "needs all ranks" in lost[1]
 

@@ -42,7 +42,7 @@ def step(strategy: Strategy, ranks: list[Replica], states: list[Any]) -> list[St
     transport = Simulated(len(ranks))
     before = transport.run([strategy.before_update(r, s) for r, s in zip(ranks, states, strict=True)])
     after = transport.run([strategy.after_update(r, o.state) for r, o in zip(ranks, before, strict=True)])
-    return [StepResult(a.state, b.lost + a.lost) for a, b in zip(after, before, strict=True)]
+    return [StepResult(a.state, b.nonfinite + a.nonfinite) for a, b in zip(after, before, strict=True)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
@@ -55,7 +55,7 @@ def test_all_replicas_get_the_same_gradient(strategy: Strategy, size: int) -> No
             set_gradients(replica, i)
         results = step(strategy, ranks, states)
         states = [result.state for result in results]
-        assert all(not result.lost for result in results)
+        assert all(not result.nonfinite for result in results)
         assert all(same_bits(gradients(replica), gradients(ranks[0])) for replica in ranks)
         assert all(g.isfinite().all() and g.any() for g in gradients(ranks[0]).values())
 
@@ -90,8 +90,8 @@ def test_a_non_finite_gradient_becomes_nan_on_all_ranks_and_the_state_is_kept(st
     assert same_states([result.state for result in results], before)
     names = set(ranks[0].parameters)
     for rank, (replica, result) in enumerate(zip(ranks, results, strict=True)):
-        assert {name for problem in result.lost for name in problem.names} == names
-        assert {name for problem in result.lost for name in problem.here} == (names if rank else set())
+        assert {name for problem in result.nonfinite for name in problem.names} == names
+        assert {name for problem in result.nonfinite for name in problem.here} == (names if rank else set())
         assert all(g.isnan().all() for g in gradients(replica).values())
 
 

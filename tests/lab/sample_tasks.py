@@ -1,4 +1,4 @@
-"""Tasks that go wrong in a known way, as a user's own could: `tests/lab/sample_tasks.py:Name`."""
+"""User tasks for tests, most of which fail in a known way: `tests/lab/sample_tasks.py:Name`."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ def called(name: str) -> str:
 
 
 class Tiny(DigitsCNN):
-    """Nothing wrong: few parameters, few examples."""
+    """A task without failures, with few parameters and examples."""
 
     batch = 16
     budgets: Mapping[str, Budget] = {
@@ -35,14 +35,14 @@ class Tiny(DigitsCNN):
 
 
 class RandomState(Tiny):
-    """A model that draws as it goes."""
+    """A model that consumes random numbers in every step."""
 
     def model(self) -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(64, 80), nn.Dropout(0.5), nn.ReLU(), nn.Linear(80, 10))
 
 
 class Diverges(Tiny):
-    """Its loss is not a number from the third step on."""
+    """Its loss is NaN from the third step on."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -55,18 +55,18 @@ class Diverges(Tiny):
 
 
 class DivergesOnce(Diverges):
-    """Diverges while there is a file of the name in DIVERGE_WHILE, and removes it then."""
+    """Diverges if the file named by DIVERGE_WHILE exists, and then removes it."""
 
     def adjust(self, model: nn.Module) -> None:
-        reason = Path(os.environ["DIVERGE_WHILE"])
-        if reason.exists():
+        flag = Path(os.environ["DIVERGE_WHILE"])
+        if flag.exists():
             super().adjust(model)
             if self.steps == 2:
-                reason.unlink()
+                flag.unlink()
 
 
 class Dies(Tiny):
-    """Rank 1 is killed in the third step, as a machine that runs out of memory would do."""
+    """Rank 1 is killed in the third step, as by a machine without free memory."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -89,8 +89,8 @@ class Breaks(Tiny):
             raise RuntimeError("the third step is too much")
 
 
-class DrawsLater(Tiny):
-    """Draws from the third step on."""
+class RandomLater(Tiny):
+    """Consumes random numbers from the third step on."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -102,15 +102,15 @@ class DrawsLater(Tiny):
         return super().loss(model, inputs, targets)
 
 
-class Exchanges(Tiny):
-    """Prints in between."""
+class Prints(Tiny):
+    """Prints in every step."""
 
     def adjust(self, model: nn.Module) -> None:
         print("clipped nothing")
 
 
 class NoSmall(Workload):
-    """It has no small budget."""
+    """A task without a small budget."""
 
     batch = 4
     budgets: Mapping[str, Budget] = {"full": Budget(epochs=1)}
@@ -118,7 +118,7 @@ class NoSmall(Workload):
 
 
 class Slow(Tiny):
-    """Takes its time: 20 ms a step and rank."""
+    """Sleeps for 20 ms per step and rank."""
 
     def adjust(self, model: nn.Module) -> None:
         time.sleep(0.02)

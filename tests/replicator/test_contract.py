@@ -194,7 +194,7 @@ def test_a_replica_that_died_is_named_with_its_last_call():
     first, second, third = run(stops, "dies", ranks=RANKS, dies=1)
     assert second == Gone(7)
     for rank, text in ((0, first), (2, third)):
-        assert "rank 1 is gone: its connection was closed (replica 1's last call was all_sum at test_contract" in text
+        assert "rank 1 failed: its connection was closed (replica 1's last call was all_sum at test_contract" in text
         assert f"while replica {rank} calls all_sum" in text
 
 

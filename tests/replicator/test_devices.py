@@ -132,7 +132,7 @@ def test_split_replicas_resume_from_checkpoints(split, tmp_path):
 
 
 def test_a_mesh_of_threads_is_an_error():
-    with pytest.raises(ValueError, match="a torch mesh is made of processes, and these ranks are threads"):
+    with pytest.raises(ValueError, match="a torch DeviceMesh needs processes, and these ranks are threads"):
         InProcessCluster(4).run(lambda: trained(by_plan))
 
 
@@ -182,7 +182,7 @@ def attached_to_all() -> str:
 def test_attaching_split_layers_across_all_ranks_is_an_error():
     for rank, message in enumerate(run(attached_to_all, ranks=4)):
         assert message.startswith(
-            f"first.0.weight is split over ranks {[0, 1] if rank < 2 else [2, 3]}, which have different"
+            f"first.0.weight is sharded over ranks {[0, 1] if rank < 2 else [2, 3]}, which have different"
         )
 
 

@@ -80,9 +80,8 @@ def stops_in_a_step(method: str, overlap: bool) -> str:
         model(torch.ones(1, 6)).sum().backward()
         optimizer.step()
 
-    with mock.patch.object(
-        failure_agreement, "LEAVE", 300.0
-    ):  # a replica that leaves without notifying the others would hang here
+    # A replica that leaves without notifying the others would hang here.
+    with mock.patch.object(failure_agreement, "READ_TIMEOUT", 300.0):
         return error_of(lambda: replicator.run(step, lambda context: range(4)))
 
 
@@ -271,7 +270,7 @@ def test_a_replicator_shared_between_ranks_of_one_process_is_an_error():
             shared.append(Replicator(checked=False))
         shared[0].context.all_sum(1)
 
-    with pytest.raises(RuntimeError, match=r"rank 1 speaks as rank 0|rank 0 speaks as rank 1"):
+    with pytest.raises(RuntimeError, match=r"rank 1 uses the transport of rank 0|rank 0 uses the transport of rank 1"):
         InProcessCluster(2).run(act)
 
 

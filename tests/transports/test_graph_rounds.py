@@ -1,4 +1,4 @@
-"""Messages to some of the ranks: what they hear, what it costs, and that nobody waits for who does not speak."""
+"""Messages to neighbors only: what they receive, what it costs, and which ranks wait for which."""
 
 from typing import Any
 
@@ -22,96 +22,96 @@ every_codec = pytest.mark.parametrize("codec", [Identity(), Quantize(8), Nonzero
 
 
 def mixing(graph: Graph, rank: int, xs: list[Tensor], codec: Codec, rounds: int, own: bool = True) -> Any:
-    """A rank's talk about several tensors, over so many rounds of a graph."""
+    """One rank's exchange of several tensors, over a number of rounds of a graph."""
 
     def once(x: Tensor) -> Any:
         return (yield Message(x, codec))
 
-    heard = []
+    replies = []
     for k in range(rounds):
         peers = graph.row(rank, k) if own else graph.others(rank, k)
-        heard.append((yield from lockstep([(peers, once(x)) for x in xs])))
-    return heard
+        replies.append((yield from lockstep([(peers, once(x)) for x in xs])))
+    return replies
 
 
 def tensors(seed: int = 0) -> list[list[Tensor]]:
     by_shape = [by_rank(RANKS, *shape, seed=seed + i) for i, shape in enumerate(SHAPES)]
-    return [list(mine) for mine in zip(*by_shape, strict=True)]
+    return [list(xs) for xs in zip(*by_shape, strict=True)]
 
 
 @every_graph
 @every_codec
-@pytest.mark.parametrize("own", [True, False], ids=["with its own", "of others"])
-def test_each_rank_hears_its_row_of_the_graph(kind: Topology, codec: Codec, own: bool) -> None:
-    graph, mine = kind.of(RANKS), tensors()
+@pytest.mark.parametrize("own", [True, False], ids=["including own", "others only"])
+def test_each_rank_receives_the_sum_with_its_row_of_weights(kind: Topology, codec: Codec, own: bool) -> None:
+    graph, xs = kind.of(RANKS), tensors()
     rounds = 2 * len(graph.phases)
-    outcomes = Simulated(RANKS).run([mixing(graph, r, mine[r], codec, rounds, own) for r in range(RANKS)])
+    replies = Simulated(RANKS).run([mixing(graph, r, xs[r], codec, rounds, own) for r in range(RANKS)])
     for k in range(rounds):
         for i in range(len(SHAPES)):
-            sent = [outcomes[r][k][i].sent.double() for r in range(RANKS)]
+            sent = [replies[r][k][i].sent.double() for r in range(RANKS)]
             for r in range(RANKS):
                 weights = [graph.weight(r, j, k) * (own or j != r) for j in range(RANKS)]
-                expected = sum((w * x for w, x in zip(weights, sent, strict=True)), torch.zeros(SHAPES[i]).double())
-                torch.testing.assert_close(outcomes[r][k][i].reduced.double(), expected, rtol=1e-3, atol=1e-3)
+                expected = sum((w * y for w, y in zip(weights, sent, strict=True)), torch.zeros(SHAPES[i]).double())
+                torch.testing.assert_close(replies[r][k][i].reduced.double(), expected, rtol=1e-3, atol=1e-3)
 
 
 @every_graph
-def test_a_round_is_one_message_to_each_neighbour_whatever_is_said(kind: Topology) -> None:
-    graph, mine = kind.of(RANKS), tensors()
-    sender = Simulated(RANKS)
-    sender.run([mixing(graph, r, mine[r], Identity(), len(graph.phases)) for r in range(RANKS)])
-    whole = sum(x.nbytes for x in mine[0])
-    for rank, meter in enumerate(sender.meters):
+def test_each_round_sends_one_message_to_each_neighbor(kind: Topology) -> None:
+    graph, xs = kind.of(RANKS), tensors()
+    transport = Simulated(RANKS)
+    transport.run([mixing(graph, r, xs[r], Identity(), len(graph.phases)) for r in range(RANKS)])
+    nbytes = sum(x.nbytes for x in xs[0])
+    for rank, meter in enumerate(transport.meters):
         receivers = [graph.row(rank, k).receivers or () for k in range(len(graph.phases))]
-        spoken_to = [r for some in receivers for r in some]
-        assert meter.sent == {r: whole * spoken_to.count(r) for r in spoken_to}
-        assert meter.payload_bytes == whole * len(graph.phases), "what all neighbors hear is said once"
+        all_receivers = [r for phase in receivers for r in phase]
+        assert meter.sent == {r: nbytes * all_receivers.count(r) for r in all_receivers}
+        assert meter.payload_bytes == nbytes * len(graph.phases), "a message to all neighbors counts once"
         assert meter.link_bytes >= sum(meter.sent.values()) / len(graph.phases)
-    for rank, meter in enumerate(sender.meters):
-        assert meter.received == {r: other.sent[rank] for r, other in enumerate(sender.meters) if rank in other.sent}
+    for rank, meter in enumerate(transport.meters):
+        assert meter.received == {r: other.sent[rank] for r, other in enumerate(transport.meters) if rank in other.sent}
 
 
 @pytest.mark.parametrize("kind", [Ring(), Star(), Complete(), ErdosRenyi(0.4)], ids=repr)
-def test_both_ends_of_an_edge_hear_the_same_bits(kind: Topology) -> None:
-    graph, mine = kind.of(RANKS), by_rank(RANKS, 33)
+def test_both_ends_of_an_edge_receive_the_same_bits(kind: Topology) -> None:
+    graph, xs = kind.of(RANKS), by_rank(RANKS, 33)
 
     def over_edges(rank: int) -> Any:
         def once() -> Any:
-            return (yield Message(mine[rank], Identity()))
+            return (yield Message(xs[rank], Identity()))
 
         edges = graph.edges_of(rank)
         replies = yield from lockstep([(edge, once()) for edge in edges])
         return {edge.topic: reply.reduced for edge, reply in zip(edges, replies, strict=True)}
 
-    heard = Simulated(RANKS).run([over_edges(rank) for rank in range(RANKS)])
+    received = Simulated(RANKS).run([over_edges(rank) for rank in range(RANKS)])
     for low, high in graph.edges:
-        here, there = heard[low][f"{low}-{high}"], heard[high][f"{low}-{high}"]
-        assert same_bits(here, there)
-        assert same_bits(here, mine[high] - mine[low])
+        first, second = received[low][f"{low}-{high}"], received[high][f"{low}-{high}"]
+        assert same_bits(first, second)
+        assert same_bits(first, xs[high] - xs[low])
 
 
-def test_neighbours_who_do_not_say_the_same_are_told_apart() -> None:
+def test_neighbors_with_different_codecs_are_an_error_that_names_both() -> None:
     graph = Ring().of(4)
 
-    def says(rank: int, codec: Codec) -> Any:
+    def exchange(rank: int, codec: Codec) -> Any:
         def once() -> Any:
             return (yield Message(torch.zeros(3), codec))
 
         return lockstep([(graph.row(rank), once())])
 
-    talks = [says(rank, Quantize(8) if rank == 2 else Identity()) for rank in range(4)]
+    exchanges = [exchange(rank, Quantize(8) if rank == 2 else Identity()) for rank in range(4)]
     with pytest.raises(LockStepError, match=r"rank 2 sends .*Quantize.* to rank 1, which expects .*Identity"):
-        Simulated(4).run(talks)
+        Simulated(4).run(exchanges)
 
 
 @pytest.mark.parametrize(
     ("peers", "problem"),
     [
-        (Peers("odd", ((0, 1.0),), (1, 7)), "received by ranks that do not exist: there are 2"),
+        (Peers("odd", ((0, 1.0),), (1, 7)), "has receivers that do not exist: there are 2 ranks"),
         (Peers("odd", ((1, 1.0),)), "does not include rank 0"),
     ],
 )
-def test_peers_that_cannot_be_are_refused(peers: Peers, problem: str) -> None:
+def test_invalid_peers_are_an_error(peers: Peers, problem: str) -> None:
     def once() -> Any:
         return (yield Message(torch.zeros(3), Identity()))
 
@@ -120,10 +120,10 @@ def test_peers_that_cannot_be_are_refused(peers: Peers, problem: str) -> None:
 
 
 @pytest.mark.parametrize("route", [broadcast_from(0), reduce_to(0)], ids=str)
-def test_a_message_to_some_ranks_is_a_sum(route: Route) -> None:
+def test_a_message_to_some_ranks_with_another_route_is_an_error(route: Route) -> None:
     def once() -> Any:
         return (yield Message(torch.zeros(3), Identity(), route=route))
 
     edge = Peers("edge", ((0, -1.0), (1, 1.0)))
-    with pytest.raises(ValueError, match=f"a sum over them, not {route}"):
+    with pytest.raises(ValueError, match=f"must have the route all_reduce, not {route}"):
         Simulated(3).run([lockstep([(edge, once())]) for _ in range(3)])

@@ -1,4 +1,4 @@
-"""Ranks that are threads of one process behave as if each had one of its own."""
+"""Ranks that are threads of one process give the same bits and bytes as ranks that are processes."""
 
 import random
 import threading
@@ -12,163 +12,163 @@ from torch import nn
 import thinwire
 from tests.attach.processes import run
 from thinwire.simulate import InProcessCluster
-from thinwire.transports import LockStepError, PeerLostError, Post, here
+from thinwire.transports import LockStepError, PeerLostError, Post, current_transport
 
 
-def drawn() -> list[float]:
-    transport = here()
+def random_numbers() -> list[float]:
+    transport = current_transport()
     torch.manual_seed(transport.rank)
     random.seed(transport.rank)
     numpy.random.seed(transport.rank)
-    found = []
+    numbers = []
     for _ in range(3):
-        found += [float(torch.rand(())), random.random(), float(numpy.random.rand())]
-        transport.gather(b"so that others go on, and draw")
-    return found
+        numbers += [float(torch.rand(())), random.random(), float(numpy.random.rand())]
+        transport.gather(b"other ranks take their turn and use the generators")
+    return numbers
 
 
-def test_each_rank_draws_as_if_it_were_alone():
-    alone = []
+def test_each_rank_has_its_own_random_generators():
+    expected = []
     for rank in range(3):
         torch.manual_seed(rank)
         random.seed(rank)
         numpy.random.seed(rank)
-        alone.append(
+        expected.append(
             [x for _ in range(3) for x in (float(torch.rand(())), random.random(), float(numpy.random.rand()))]
         )
-    assert InProcessCluster(3).run(drawn) == alone
+    assert InProcessCluster(3).run(random_numbers) == expected
 
 
-def test_what_the_process_draws_is_left_alone():
+def test_a_run_leaves_the_process_generators_as_they_were():
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    InProcessCluster(2).run(drawn)
+    InProcessCluster(2).run(random_numbers)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_rank_that_has_seeded_nothing_draws_what_a_fresh_process_does():
+def test_without_a_seed_a_rank_has_the_random_numbers_of_a_new_process():
     torch.manual_seed(99)
     first, second = InProcessCluster(2).run(lambda: float(torch.rand(())))
     assert first == second == float(torch.rand((), generator=torch.Generator()))
 
 
-def test_one_rank_runs_at_a_time_and_more_when_nobody_draws():
+def test_one_rank_runs_at_a_time_unless_max_running_is_set():
     most = {}
     running, lock = [0], threading.Lock()
 
-    def act(world: InProcessCluster, at_once: int) -> None:
-        transport = here()
+    def count_running(cluster: InProcessCluster, max_running: int) -> None:
+        transport = current_transport()
         transport.gather(b"")
-        if at_once > 1 and transport.rank == 0:
-            world.loosen(at_once)
+        if max_running > 1 and transport.rank == 0:
+            cluster.set_max_running(max_running)
         transport.gather(b"")
         with lock:
             running[0] += 1
-            most[at_once] = max(most.get(at_once, 0), running[0])
+            most[max_running] = max(most.get(max_running, 0), running[0])
         time.sleep(0.05)
         with lock:
             running[0] -= 1
 
-    for at_once in (1, 2):
-        world = InProcessCluster(3)
-        world.run(lambda world=world, at_once=at_once: act(world, at_once))
+    for max_running in (1, 2):
+        cluster = InProcessCluster(3)
+        cluster.run(lambda cluster=cluster, max_running=max_running: count_running(cluster, max_running))
     assert most == {1: 1, 2: 2}
 
 
-def test_drawing_where_several_run_at_once_is_refused():
-    world = InProcessCluster(2)
+def test_random_numbers_while_several_ranks_run_are_an_error():
+    cluster = InProcessCluster(2)
 
-    def act() -> None:
-        transport = here()
+    def on_rank() -> None:
+        transport = current_transport()
         transport.gather(b"")
         if transport.rank == 0:
-            world.loosen(2)
+            cluster.set_max_running(2)
         transport.gather(b"")
         torch.rand(())
         transport.gather(b"")
 
-    with pytest.raises(ValueError, match="drawn random numbers"):
-        world.run(act)
+    with pytest.raises(ValueError, match="used the global random generator"):
+        cluster.run(on_rank)
 
 
-def test_what_is_said_is_copied():
-    def act() -> float:
-        transport = here()
-        said = torch.ones(4, dtype=torch.uint8)
+def test_sent_buffers_are_copied():
+    def on_rank() -> float:
+        transport = current_transport()
+        sent = torch.ones(4, dtype=torch.uint8)
         if transport.rank == 0:
-            transport.deliver(Post({1: said}, {}, {}))
-            said.zero_()
+            transport.deliver(Post({1: sent}, {}, {}))
+            sent.zero_()
             return 0.0
         return float(transport.deliver(Post({}, {0: 4}, {}))[0].sum())
 
-    assert InProcessCluster(2).run(act) == [0.0, 4.0]
+    assert InProcessCluster(2).run(on_rank) == [0.0, 4.0]
 
 
-def test_lengths_that_differ_are_told():
-    def act() -> None:
-        transport, other = here(), 1 - here().rank
+def test_a_buffer_of_unexpected_length_is_an_error():
+    def on_rank() -> None:
+        transport, other = current_transport(), 1 - current_transport().rank
         transport.deliver(Post({other: torch.zeros(3, dtype=torch.uint8)}, {other: 3 + transport.rank}, {}))
 
     with pytest.raises(LockStepError, match="rank 0 sends 3 bytes to rank 1, which expects 4"):
-        InProcessCluster(2).run(act)
+        InProcessCluster(2).run(on_rank)
 
 
-def test_the_first_error_is_raised_and_the_others_are_told_of_it():
-    told = {}
+def test_the_first_error_is_raised_and_reported_to_the_other_ranks():
+    reported = {}
 
-    def act() -> None:
-        transport = here()
+    def on_rank() -> None:
+        transport = current_transport()
         if transport.rank == 1:
             raise KeyError("boom")
         try:
             transport.gather(b"")
         except PeerLostError as error:
-            told[transport.rank] = str(error)
+            reported[transport.rank] = str(error)
             raise
 
     with pytest.raises(KeyError, match="boom"):
-        InProcessCluster(3).run(act)
-    assert told == dict.fromkeys((0, 2), "rank 1 has stopped: KeyError: 'boom'")
+        InProcessCluster(3).run(on_rank)
+    assert reported == dict.fromkeys((0, 2), "rank 1 has stopped: KeyError: 'boom'")
 
 
-def test_ranks_that_wait_for_each_other_are_told_so():
-    def act() -> None:
-        transport = here()
-        transport.note(f"line {transport.rank}")
-        apart = transport.another() if transport.rank else transport  # a channel that the other one does not have
-        apart.gather(b"")
+def test_a_deadlock_is_an_error_that_names_each_ranks_operation():
+    def on_rank() -> None:
+        transport = current_transport()
+        transport.set_operation(f"line {transport.rank}")
+        channel = transport.duplicate() if transport.rank else transport  # rank 0 has not opened it
+        channel.gather(b"")
 
     with pytest.raises(PeerLostError, match=r"waits for rank \d, which waits for others; rank 0 in line 0; rank 1 in"):
-        InProcessCluster(2).run(act)
+        InProcessCluster(2).run(on_rank)
 
 
-def test_a_rank_that_came_to_its_end_is_no_longer_waited_for():
-    def act() -> None:
-        if here().rank:
-            here().gather(b"")
+def test_waiting_for_a_rank_that_has_finished_is_an_error():
+    def on_rank() -> None:
+        if current_transport().rank:
+            current_transport().gather(b"")
 
-    with pytest.raises(PeerLostError, match="rank 0 has stopped: it has come to its end"):
-        InProcessCluster(2).run(act)
+    with pytest.raises(PeerLostError, match="rank 0 has stopped: it has finished"):
+        InProcessCluster(2).run(on_rank)
 
 
-def test_some_ranks_have_a_channel_of_their_own():
-    def act() -> list[bytes]:
-        transport = here()
+def test_a_subgroup_has_its_own_channel():
+    def on_rank() -> list[bytes]:
+        transport = current_transport()
         pair = (0, 2) if transport.rank in (0, 2) else (1, 3)
-        among = transport.among(pair)
-        assert (among.rank, among.size) == (pair.index(transport.rank), 2)
-        return among.another().gather(bytes([transport.rank]))
+        subgroup = transport.subgroup(pair)
+        assert (subgroup.rank, subgroup.size) == (pair.index(transport.rank), 2)
+        return subgroup.duplicate().gather(bytes([transport.rank]))
 
-    assert InProcessCluster(4).run(act) == [[b"\0", b"\2"], [b"\1", b"\3"], [b"\0", b"\2"], [b"\1", b"\3"]]
+    assert InProcessCluster(4).run(on_rank) == [[b"\0", b"\2"], [b"\1", b"\3"], [b"\0", b"\2"], [b"\1", b"\3"]]
 
 
-def test_a_world_has_a_rank():
+def test_a_cluster_without_ranks_is_an_error():
     with pytest.raises(ValueError, match="1 rank or more, not 0"):
         InProcessCluster(0)
 
 
 def trained(method: str) -> tuple[list[list[float]], dict[str, float]]:
-    rank = here().rank if here() is not None else torch.distributed.get_rank()
+    rank = current_transport().rank if current_transport() is not None else torch.distributed.get_rank()
     torch.manual_seed(rank)
     model = nn.Sequential(nn.Linear(12, 96), nn.Dropout(0.3), nn.ReLU(), nn.Linear(96, 64), nn.ReLU(), nn.Linear(64, 3))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -180,23 +180,23 @@ def trained(method: str) -> tuple[list[list[float]], dict[str, float]]:
         loss.backward()
         handle.report_loss(loss)
         optimizer.step()
-    counted = {name: n for name, n in handle.meter.as_dict(prefix="").items() if "seconds" not in name}
+    counts = {name: n for name, n in handle.meter.as_dict(prefix="").items() if "seconds" not in name}
     values = [p.flatten().tolist() for p in handle.average().parameters()]
     handle.detach()
-    return values, counted
+    return values, counts
 
 
-def in_this_process(method: str) -> list:
+def trained_in_thread(method: str) -> list:
     torch.set_num_threads(1)
     return trained(method)
 
 
-WAYS = [
+METHODS = [
     *("dense", "adacomp", "server:topk", "powergossip", "osgp"),
     "Hierarchical(Identity(), LocalSGD(TopK(0.1), every=2), groups=GroupsOf(2))",
 ]
 
 
-@pytest.mark.parametrize("method", WAYS)
-def test_any_method_gives_the_bits_and_the_bytes_of_processes(method):
-    assert InProcessCluster(4).run(lambda: in_this_process(method)) == run(trained, method, ranks=4)
+@pytest.mark.parametrize("method", METHODS)
+def test_threads_give_the_same_bits_and_bytes_as_processes(method):
+    assert InProcessCluster(4).run(lambda: trained_in_thread(method)) == run(trained, method, ranks=4)

@@ -8,20 +8,22 @@ from thinwire.inspect import Meter
 def counted() -> Meter:
     counts = {"steps": 3, "rounds": 6, "dense_bytes": 1000, "link_bytes": 260, "dense_link_bytes": 1500, "skipped": 1}
     meter = Meter(**counts)
-    for about, nbytes in (("weight", 150), ("", 50), ("weight", 50)):
-        meter.count_payload(about, nbytes)
+    for unit, nbytes in (("weight", 150), ("", 50), ("weight", 50)):
+        meter.count_payload(unit, nbytes)
     meter.count_carried({1: 20, 2: 10}, {1: 40})
     return meter
 
 
-def test_the_ratio_is_how_many_times_smaller_the_payload_was() -> None:
+def test_the_compression_ratio_is_dense_bytes_over_payload_bytes() -> None:
     assert counted().ratio == 4.0
     assert Meter().ratio == 1.0
 
 
-def test_the_numbers_of_a_logger_are_flat_and_complete() -> None:
+def test_as_dict_has_all_numbers_for_a_logger() -> None:
     numbers = counted().as_dict()
-    known = {field.name for field in fields(Meter)} - {"payload_by_unit", "sent", "received", "names"} | {"ratio"}
+    known = {field.name for field in fields(Meter)} - {"payload_by_unit", "sent", "received", "original_ranks"} | {
+        "ratio"
+    }
     assert set(numbers) == {f"thinwire/{name}" for name in known}
     assert numbers["thinwire/payload_bytes"] == 250
     assert numbers["thinwire/ratio"] == 4.0
@@ -32,7 +34,7 @@ def test_the_prefix_can_be_chosen() -> None:
     assert counted().as_dict(prefix="net.")["net.steps"] == 3
 
 
-def test_counting_goes_on_from_a_checkpoint() -> None:
+def test_a_loaded_meter_continues_to_count() -> None:
     meter, before = Meter(), counted()
     meter.load(before.as_dict(prefix=""), before.itemized())
     assert meter == counted()
@@ -40,12 +42,12 @@ def test_counting_goes_on_from_a_checkpoint() -> None:
     assert before == counted(), "what was loaded is a copy"
 
 
-def test_what_is_said_counts_once_in_all_and_once_by_what_it_is_about() -> None:
+def test_a_message_counts_once_in_total_and_once_by_unit() -> None:
     assert counted().payload_by_unit == {"weight": 200, "": 50}
     assert counted().payload_bytes == 250
 
 
-def test_what_was_counted_aside_is_added() -> None:
+def test_the_counts_of_a_separate_meter_are_added() -> None:
     meter = counted()
     meter.add(counted())
     assert meter.as_dict(prefix="") == {k: 2 * v for k, v in counted().as_dict(prefix="").items()} | {"ratio": 4.0}
@@ -53,20 +55,20 @@ def test_what_was_counted_aside_is_added() -> None:
     assert (meter.sent, meter.received) == ({1: 40, 2: 20}, {1: 80})
 
 
-def test_what_is_carried_counts_in_its_busier_direction_and_for_each_rank() -> None:
+def test_link_bytes_are_those_of_the_busier_direction() -> None:
     meter = counted()
     assert meter.link_bytes == 300
     meter.count_carried({1: 5}, {})
     assert (meter.sent, meter.received, meter.link_bytes) == ({1: 25, 2: 10}, {1: 40}, 305)
 
 
-def test_numbers_that_are_missing_are_named() -> None:
+def test_loading_without_some_numbers_is_an_error_that_names_them() -> None:
     with pytest.raises(ValueError, match="rounds, skipped"):
         Meter().load({k: v for k, v in counted().as_dict(prefix="").items() if k not in ("rounds", "skipped")}, {})
 
 
 @pytest.mark.parametrize(("ranks", "factor"), [(1, 0), (2, 1), (4, 1.5), (10, 1.8)])
-def test_a_plain_all_reduce_carries_twice_all_but_a_share(ranks: int, factor: float) -> None:
+def test_a_plain_all_reduce_carries_the_gradients_twice_but_for_one_shard(ranks: int, factor: float) -> None:
     meter = Meter()
     for _ in range(2):
         meter.count_dense(1000, ranks)
@@ -74,5 +76,5 @@ def test_a_plain_all_reduce_carries_twice_all_but_a_share(ranks: int, factor: fl
     assert meter.dense_link_bytes == 2000 * factor
 
 
-def test_a_new_meter_has_counted_nothing() -> None:
+def test_a_new_meter_is_zero() -> None:
     assert not any(getattr(Meter(), field.name) for field in fields(Meter))

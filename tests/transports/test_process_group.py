@@ -1,4 +1,4 @@
-"""Real processes say, count and compute exactly what simulated ones do."""
+"""Real processes send, count and compute exactly the same as simulated ranks."""
 
 import gc
 from typing import Any
@@ -17,14 +17,14 @@ from thinwire.core.states import plain
 from thinwire.extend import ProcessGroupTransport, all_ranks
 from thinwire.methods import strategy_of
 from thinwire.simulate import Simulated
-from thinwire.transports import process_group as collectives
+from thinwire.transports import process_group
 
 STEPS = 4
 COUNTS = ("rounds", "payload_bytes", "link_bytes")
 
 
 class Odd(nn.Module):
-    """Sizes that no number of ranks divides, and a second type."""
+    """Sizes that no number of ranks divides, and a second dtype."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,9 +56,9 @@ def on_real_ranks(method: str) -> dict:
     state, reduced = strategy.init(replica), []
     for step in range(STEPS):
         set_gradients(model, step, transport.rank)
-        outcome = transport.run(strategy.before_update(replica, state))
-        assert outcome.lost == ()
-        state = outcome.state
+        result = transport.run(strategy.before_update(replica, state))
+        assert result.nonfinite == ()
+        state = result.state
         reduced.append(gradients_of(model))
     return {"reduced": reduced, "state": plain(state), "counts": counts(transport.meter)}
 
@@ -72,8 +72,8 @@ def on_simulated_ranks(method: str, ranks: int) -> list[dict]:
     for step in range(STEPS):
         for rank, model in enumerate(models):
             set_gradients(model, step, rank)
-        talks = [strategy.before_update(replica, state) for replica, state in zip(replicas, states, strict=True)]
-        states = [outcome.state for outcome in transport.run(talks)]
+        exchanges = [strategy.before_update(replica, state) for replica, state in zip(replicas, states, strict=True)]
+        states = [result.state for result in transport.run(exchanges)]
         for rank, model in enumerate(models):
             reduced[rank].append(gradients_of(model))
     return [
@@ -83,7 +83,7 @@ def on_simulated_ranks(method: str, ranks: int) -> list[dict]:
 
 
 @pytest.mark.parametrize(("method", "ranks"), BY_RANKS)
-def test_real_ranks_are_simulated_ranks_to_the_bit_and_to_the_byte(method: str, ranks: int) -> None:
+def test_real_ranks_equal_simulated_ranks_in_bits_and_bytes(method: str, ranks: int) -> None:
     real, simulated = run(on_real_ranks, method, ranks=ranks), on_simulated_ranks(method, ranks)
     for rank in range(ranks):
         assert real[rank]["counts"] == simulated[rank]["counts"]
@@ -93,40 +93,40 @@ def test_real_ranks_are_simulated_ranks_to_the_bit_and_to_the_byte(method: str, 
     assert all(count > 0 for count in real[0]["counts"].values())
 
 
-def say(message: Message) -> Any:
+def send_once(message: Message) -> Any:
     reply = yield message
     return reply.reduced.clone(), reply.sent.clone()
 
 
 def exchanged(route: extend.Route, codec: Any) -> tuple:
     transport = ProcessGroupTransport()
-    mine = torch.arange(6.0) + 10 * transport.rank
-    talk = lockstep([(all_ranks(transport.size), say(Message(mine, codec, route=route)))])
-    (outcome,) = transport.run(talk)
-    return outcome
+    own = torch.arange(6.0) + 10 * transport.rank
+    exchange = lockstep([(all_ranks(transport.size), send_once(Message(own, codec, route=route)))])
+    (replies,) = transport.run(exchange)
+    return replies
 
 
-ALL = sum(torch.arange(6.0) + 10 * rank for rank in range(4)) / 4
+MEAN = sum(torch.arange(6.0) + 10 * rank for rank in range(4)) / 4
 
 
 @pytest.mark.parametrize("codec", [thinwire.Identity(), thinwire.Nonzero()], ids=["linear", "variable"])
-def test_all_speak_and_all_hear_the_mean(codec: Any) -> None:
+def test_all_reduce_gives_all_ranks_the_mean(codec: Any) -> None:
     for rank, (reduced, sent) in enumerate(run(exchanged, extend.ALL_REDUCE, codec, ranks=4)):
-        assert torch.equal(reduced, ALL)
+        assert torch.equal(reduced, MEAN)
         assert torch.equal(sent, torch.arange(6.0) + 10 * rank)
 
 
 @pytest.mark.parametrize("codec", [thinwire.Identity(), thinwire.Nonzero()], ids=["linear", "variable"])
-def test_one_speaks_and_all_hear_it(codec: Any) -> None:
+def test_broadcast_gives_all_ranks_the_message(codec: Any) -> None:
     for rank, (reduced, sent) in enumerate(run(exchanged, extend.broadcast_from(2), codec, ranks=4)):
         assert torch.equal(reduced, torch.arange(6.0) + 20)
         assert torch.equal(sent, torch.arange(6.0) + 20 if rank == 2 else torch.zeros(6))
 
 
 @pytest.mark.parametrize("codec", [thinwire.Identity(), thinwire.Nonzero()], ids=["linear", "variable"])
-def test_all_speak_and_one_hears_the_mean(codec: Any) -> None:
+def test_reduce_gives_one_rank_the_mean(codec: Any) -> None:
     for rank, (reduced, sent) in enumerate(run(exchanged, extend.reduce_to(1), codec, ranks=4)):
-        assert torch.equal(reduced, ALL if rank == 1 else torch.zeros(6))
+        assert torch.equal(reduced, MEAN if rank == 1 else torch.zeros(6))
         assert torch.equal(sent, torch.arange(6.0) + 10 * rank)
 
 
@@ -135,7 +135,7 @@ def gathered() -> list[bytes]:
     return ProcessGroupTransport().gather(bytes([rank]) * (5 * rank + 1))
 
 
-def test_gather_tells_what_every_rank_gave_in_order() -> None:
+def test_gather_returns_the_bytes_of_all_ranks_in_order() -> None:
     expected = [bytes([rank]) * (5 * rank + 1) for rank in range(4)]
     assert run(gathered, ranks=4) == [expected] * 4
 
@@ -143,9 +143,9 @@ def test_gather_tells_what_every_rank_gave_in_order() -> None:
 def copied() -> tuple[bool, list]:
     rank = dist.get_rank()
     tensors = [torch.full((3,), rank), torch.full((2, 2), float(rank)).t(), torch.full((), rank == 1)]
-    places = [tensor.data_ptr() for tensor in tensors]
+    addresses = [tensor.data_ptr() for tensor in tensors]
     ProcessGroupTransport().broadcast(tensors, source=1)
-    return [tensor.data_ptr() for tensor in tensors] == places, tensors
+    return [tensor.data_ptr() for tensor in tensors] == addresses, tensors
 
 
 def test_broadcast_overwrites_in_place() -> None:
@@ -156,44 +156,44 @@ def test_broadcast_overwrites_in_place() -> None:
         assert same(tensors[2], torch.full((), True))
 
 
-def spoken_between() -> tuple[list[float], list[float]]:
-    """The user's messages and ours at the same time, in an order that differs between ranks."""
+def interleaved() -> tuple[list[float], list[float]]:
+    """The user's messages and thinwire's at the same time, in an order that differs between ranks."""
     transport = ProcessGroupTransport()
     strategy, model = strategy_of("powersgd"), Odd()
     replica = simulate.replica_of(model, rank=transport.rank, size=transport.size)
-    talk = strategy.before_update(replica, strategy.init(replica))
+    exchange = strategy.before_update(replica, strategy.init(replica))
     set_gradients(model, 0, transport.rank)
-    note, total = torch.full((3,), 7.0 * transport.rank), torch.full((3,), transport.rank + 1.0)
-    if transport.rank == 0:  # waits for the user's note before it speaks, and hears it only after all else
-        works = [dist.irecv(note, 1), dist.all_reduce(total, async_op=True)]
-        transport.run(talk)
+    message, total = torch.full((3,), 7.0 * transport.rank), torch.full((3,), transport.rank + 1.0)
+    if transport.rank == 0:  # starts to receive the user's message first; it arrives after everything else
+        works = [dist.irecv(message, 1), dist.all_reduce(total, async_op=True)]
+        transport.run(exchange)
     else:
-        transport.run(talk)
-        works = [dist.isend(note, 0), dist.all_reduce(total, async_op=True)]
+        transport.run(exchange)
+        works = [dist.isend(message, 0), dist.all_reduce(total, async_op=True)]
     for work in works:
         work.wait()
-    return note.tolist(), total.tolist()
+    return message.tolist(), total.tolist()
 
 
-def test_it_speaks_in_a_group_of_its_own() -> None:
-    assert run(spoken_between, timeout=30) == [([7.0] * 3, [3.0] * 3)] * 2
+def test_the_transport_does_not_mix_with_the_users_collectives() -> None:
+    assert run(interleaved, timeout=30) == [([7.0] * 3, [3.0] * 3)] * 2
 
 
 def groups_of_two() -> dict[str, bool]:
     first, second = ProcessGroupTransport(), ProcessGroupTransport()
-    apart = first.group is not second.group
+    separate = first.group is not second.group
     first.close()
     third = ProcessGroupTransport()
     return {
-        "apart": apart,
+        "separate": separate,
         "taken over": third.gather(b"x") == [b"x"] * dist.get_world_size(),
         "not shared": third.group is not second.group,
     }
 
 
-def test_each_has_its_own_group_until_it_is_closed() -> None:
+def test_a_transport_has_its_own_group_until_it_is_closed() -> None:
     for result in run(groups_of_two):
-        assert result == {"apart": True, "taken over": True, "not shared": True}
+        assert result == {"separate": True, "taken over": True, "not shared": True}
 
 
 def closed_twice() -> bool:
@@ -203,7 +203,7 @@ def closed_twice() -> bool:
     return ProcessGroupTransport().group is not ProcessGroupTransport().group
 
 
-def test_closing_twice_gives_the_group_away_once() -> None:
+def test_closing_twice_releases_the_group_once() -> None:
     assert run(closed_twice) == [True, True]
 
 
@@ -213,10 +213,10 @@ def used_after_destroy() -> tuple[str, str]:
     rank, size = transport.rank, transport.size
     dist.destroy_process_group()
     gc.collect()
-    refused = refusal(lambda: transport.gather(b"x"))
+    error = refusal(lambda: transport.gather(b"x"))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
     assert ProcessGroupTransport().gather(b"y") == [b"y"] * size
-    return refused
+    return error
 
 
 def test_a_destroyed_group_is_a_clear_error_and_a_new_one_works() -> None:
@@ -226,17 +226,17 @@ def test_a_destroyed_group_is_a_clear_error_and_a_new_one_works() -> None:
 
 
 def attached_again_after_destroy() -> list[bool]:
-    """Start torch.distributed again and again in one process, each time with what the last time left behind."""
+    """Initialize torch.distributed several times in one process, each time with a group that was released before."""
     store = dist.distributed_c10d._get_default_store()
     rank, size = dist.get_rank(), dist.get_world_size()
-    answers = []
+    results = []
     for i in range(3):
         transport = ProcessGroupTransport()
-        transport.close()  # left to a successor, who must not come from another life
+        transport.close()  # for reuse, but not after destroy_process_group()
         dist.destroy_process_group()
         dist.init_process_group("gloo", store=dist.PrefixStore(str(i), store), rank=rank, world_size=size)
-        answers.append(ProcessGroupTransport().gather(bytes([rank])) == [bytes([r]) for r in range(size)])
-    return answers
+        results.append(ProcessGroupTransport().gather(bytes([rank])) == [bytes([r]) for r in range(size)])
+    return results
 
 
 def test_a_group_does_not_outlive_torch_distributed() -> None:
@@ -257,14 +257,14 @@ def in_a_subgroup() -> tuple[int, int, list[bytes]] | None:
     return transport.rank, transport.size, transport.gather(bytes([dist.get_rank()]))
 
 
-def test_a_subgroup_counts_its_own_ranks() -> None:
+def test_ranks_of_a_subgroup_are_numbered_from_0() -> None:
     assert run(in_a_subgroup, ranks=4) == [None, (0, 2, [b"\x01", b"\x03"]), None, (1, 2, [b"\x01", b"\x03"])]
 
 
-def test_nccl_gets_one_batch_even_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    # It connects the two ranks of an op that stands alone by themselves, and waits there for who speaks to several.
+def test_nccl_gets_a_batch_even_of_one_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    # For a single operation outside of a batch, NCCL creates a communicator of the two ranks and waits for both.
     batches: list[list[object]] = []
-    monkeypatch.setattr(dist, "P2POp", lambda do, x, group, group_peer: (do, group_peer))
+    monkeypatch.setattr(dist, "P2POp", lambda op, x, group, group_peer: (op, group_peer))
     monkeypatch.setattr(dist, "batch_isend_irecv", lambda ops: batches.append(ops) or [])
-    collectives._begin([(dist.isend, torch.zeros(1), 2)], None, batched=True)
+    process_group._start([(dist.isend, torch.zeros(1), 2)], None, batched=True)
     assert batches == [[(dist.isend, 2)]]

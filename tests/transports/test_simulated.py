@@ -44,19 +44,19 @@ from thinwire.wire import payload
 from ..helpers import by_rank, exchange_messages, random, same_bits, same_states, started, step
 
 RANKS = (1, 2, 3, 4, 7)
-ENTRIES = 840  # a multiple of all the worlds' sizes, so that formulas hold to the byte
+ENTRIES = 840  # a multiple of every number of ranks, so that formulas are exact to the byte
 every_size = pytest.mark.parametrize("ranks", RANKS)
 
 
 def once(*messages: Message) -> Generator[Message, Reply, list[Reply]]:
-    """One message a round."""
+    """Send one message per round."""
     replies = []
     for message in messages:
         replies.append((yield message))
     return replies
 
 
-def talk(size: int, *conversations: Any, peers: Peers | None = None) -> Any:
+def exchange(size: int, *conversations: Any, peers: Peers | None = None) -> Any:
     return lockstep([(peers or all_ranks(size), conversation) for conversation in conversations])
 
 
@@ -70,13 +70,13 @@ def talk(size: int, *conversations: Any, peers: Peers | None = None) -> Any:
 )
 def test_two_runs_give_the_same_bits_and_bytes(reducer: Any) -> None:
     def run() -> tuple[list[Tensor], list[Any], list[tuple[int, int, int]]]:
-        suited, states = started(reducer, torch.zeros(12, 20), 3)
+        specialized, states = started(reducer, torch.zeros(12, 20), 3)
         reduced = []
         for i in range(3):
-            held = step(suited, by_rank(3, 12, 20, seed=i), states)
-            states = held.states
-            reduced.append(held.reduced)
-        return reduced, states, [(m.rounds, m.payload_bytes, m.link_bytes) for m in held.meters]
+            result = step(specialized, by_rank(3, 12, 20, seed=i), states)
+            states = result.states
+            reduced.append(result.reduced)
+        return reduced, states, [(m.rounds, m.payload_bytes, m.link_bytes) for m in result.meters]
 
     (first, states, bytes_), (again, states_again, bytes_again) = run(), run()
     assert all(map(same_bits, first, again))
@@ -85,32 +85,32 @@ def test_two_runs_give_the_same_bits_and_bytes(reducer: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
-def test_a_message_gives_the_same_bits_alone_and_among_others(dtype: torch.dtype) -> None:
-    # Types of every width, layouts that are fixed and that vary, all in one round.
+def test_a_message_gives_the_same_bits_alone_and_with_others_in_the_round(dtype: torch.dtype) -> None:
+    # dtypes of every width, and codecs of fixed and variable layout, all in one round.
     codecs = (Identity(), Cast("float16"), Quantize(5), Entropy(), RandomK(0.3), TopK(0.2), Nonzero(), Sign())
     ranks = 3
 
-    def messages(rank: int) -> list[Message]:
+    def messages_of(rank: int) -> list[Message]:
         xs = [random(7 + 2 * i, seed=10 * i + rank, dtype=dtype) for i in range(len(codecs))]
-        company = [random(5, seed=90 + rank, dtype=other) for other in (torch.float64, torch.float16, torch.float32)]
-        said = [Message(x, codec, seed=i) for i, (x, codec) in enumerate(zip(xs, codecs, strict=True))]
-        return said + [Message(x, Identity()) for x in company]
+        others = [random(5, seed=90 + rank, dtype=other) for other in (torch.float64, torch.float16, torch.float32)]
+        messages = [Message(x, codec, seed=i) for i, (x, codec) in enumerate(zip(xs, codecs, strict=True))]
+        return messages + [Message(x, Identity()) for x in others]
 
-    joint = Simulated(ranks).run([talk(ranks, *map(once, messages(rank))) for rank in range(ranks)])
-    for i, said in enumerate(zip(*map(messages, range(ranks)), strict=True)):
-        alone, _ = exchange_messages(said)
+    joint = Simulated(ranks).run([exchange(ranks, *map(once, messages_of(rank))) for rank in range(ranks)])
+    for i, messages in enumerate(zip(*map(messages_of, range(ranks)), strict=True)):
+        alone, _ = exchange_messages(messages)
         for rank in range(ranks):
             (reply,) = joint[rank][i]
             assert same_bits(reply.reduced, alone[rank].reduced)
             assert same_bits(reply.sent, alone[rank].sent)
 
 
-# --- what comes back
+# --- replies
 
 
 @every_size
 @pytest.mark.parametrize("codec", [Identity(), Entropy(), Nonzero()], ids=repr)
-def test_all_hear_the_mean_of_what_all_say(codec: Codec, ranks: int) -> None:
+def test_all_reduce_gives_all_ranks_the_mean(codec: Codec, ranks: int) -> None:
     xs = by_rank(ranks, 5, 6)
     replies, _ = exchange_messages([Message(x, codec) for x in xs])
     for x, reply in zip(xs, replies, strict=True):
@@ -120,7 +120,7 @@ def test_all_hear_the_mean_of_what_all_say(codec: Codec, ranks: int) -> None:
 
 @pytest.mark.parametrize("weights", [(0.5, 0.25, 0.25), (1.0, -1.0, 0.0), (0.0, 0.0, 1.0), (2.0, 2.0, 2.0)])
 @pytest.mark.parametrize("codec", [Identity(), Cast("float16"), Entropy(), Quantize(8)], ids=repr)
-def test_a_sum_is_weighted(codec: Codec, weights: tuple[float, ...]) -> None:
+def test_the_sum_has_the_weights_of_peers(codec: Codec, weights: tuple[float, ...]) -> None:
     xs = by_rank(3, 40)
     peers = Peers("some", tuple(enumerate(weights)))
     replies, _ = exchange_messages([Message(x, codec) for x in xs], peers)
@@ -142,30 +142,30 @@ def test_a_sum_is_weighted(codec: Codec, weights: tuple[float, ...]) -> None:
     ],
     ids=repr,
 )
-def test_a_rank_that_counts_for_nothing_only_listens(reducer: Reducer) -> None:
-    size, silent = 4, 3
+def test_a_rank_of_weight_zero_only_receives(reducer: Reducer) -> None:
+    size, receiver = 4, 3
     xs = by_rank(size, 37)
-    suited, states = started(reducer, xs[0], size)
-    held = step(suited, xs, states, peers=all_ranks(size, without={silent}))
-    assert all(same_bits(reply.reduced, held.reduced) for reply in held.replies)
-    said = torch.stack([reply.sent for reply in held.replies[:silent]])
-    if reducer != Average():  # whose signals all ranks add up, each a part
-        assert not held.replies[silent].sent.any()
-    if not isinstance(reducer, Server | Sharded):  # which round their answers too
-        assert same_bits(held.reduced, step(suited, xs[:silent], states[:silent]).reduced)
-    torch.testing.assert_close(held.reduced, said.mean(0), rtol=0, atol=0.05)
+    specialized, states = started(reducer, xs[0], size)
+    result = step(specialized, xs, states, peers=all_ranks(size, without={receiver}))
+    assert all(same_bits(reply.reduced, result.reduced) for reply in result.replies)
+    sent = torch.stack([reply.sent for reply in result.replies[:receiver]])
+    if reducer != Average():  # in an all-reduce, every rank sends its signal
+        assert not result.replies[receiver].sent.any()
+    if not isinstance(reducer, Server | Sharded):  # these compress the sum, too
+        assert same_bits(result.reduced, step(specialized, xs[:receiver], states[:receiver]).reduced)
+    torch.testing.assert_close(result.reduced, sent.mean(0), rtol=0, atol=0.05)
 
 
 @pytest.mark.parametrize("codec", [Identity(), Entropy()], ids=repr)
-def test_each_rank_hears_the_sum_with_its_own_weights_or_is_refused(codec: Codec) -> None:
-    # A row of a mixing matrix for each rank: whoever is silently given another's row trains on something else.
+def test_weights_that_differ_between_ranks_are_used_or_an_error(codec: Codec) -> None:
+    # A row of a mixing matrix for each rank: a rank that silently got another row would train with wrong values.
     xs, rows = by_rank(2, 40), ((0.75, 0.25), (0.5, 0.5))
-    talks = [
-        talk(2, once(Message(x, codec)), peers=Peers("mix", tuple(enumerate(row))))
+    exchanges = [
+        exchange(2, once(Message(x, codec)), peers=Peers("mix", tuple(enumerate(row))))
         for x, row in zip(xs, rows, strict=True)
     ]
     try:
-        replies = [reply for ((reply,),) in Simulated(2).run(talks)]
+        replies = [reply for ((reply,),) in Simulated(2).run(exchanges)]
     except (LockStepError, ValueError):
         return
     for row, reply in zip(rows, replies, strict=True):
@@ -174,18 +174,18 @@ def test_each_rank_hears_the_sum_with_its_own_weights_or_is_refused(codec: Codec
 
 @pytest.mark.parametrize("source", [0, 2])
 @pytest.mark.parametrize("codec", [Identity(), Entropy(), Quantize(8)], ids=repr)
-def test_one_speaks_and_all_hear_it(codec: Codec, source: int) -> None:
+def test_broadcast_gives_all_ranks_the_message(codec: Codec, source: int) -> None:
     xs = by_rank(3, 40)
     replies, _ = exchange_messages([Message(x, codec, route=broadcast_from(source)) for x in xs])
-    said = payload.decode(payload.encode(xs[source], codec, 0), codec, 0, xs[0])
+    decoded = payload.decode(payload.encode(xs[source], codec, 0), codec, 0, xs[0])
     for rank, reply in enumerate(replies):
-        assert same_bits(reply.reduced, said)
-        assert torch.equal(reply.sent, said if rank == source else torch.zeros(40))
+        assert same_bits(reply.reduced, decoded)
+        assert torch.equal(reply.sent, decoded if rank == source else torch.zeros(40))
 
 
 @pytest.mark.parametrize("target", [0, 2])
 @pytest.mark.parametrize("codec", [Identity(), Entropy(), Quantize(8)], ids=repr)
-def test_all_speak_and_one_hears_the_mean(codec: Codec, target: int) -> None:
+def test_reduce_gives_one_rank_the_mean(codec: Codec, target: int) -> None:
     xs = by_rank(3, 40)
     replies, _ = exchange_messages([Message(x, codec, route=reduce_to(target)) for x in xs])
     mean = torch.stack([reply.sent for reply in replies]).mean(0)
@@ -195,46 +195,46 @@ def test_all_speak_and_one_hears_the_mean(codec: Codec, target: int) -> None:
 
 @pytest.mark.parametrize("codec", [Identity(), Entropy(), Quantize(8)], ids=repr)
 @pytest.mark.parametrize(("source", "target"), [(0, 2), (2, 1), (1, 1)])
-def test_one_speaks_and_one_hears_it(codec: Codec, source: int, target: int) -> None:
+def test_send_gives_one_rank_the_message(codec: Codec, source: int, target: int) -> None:
     xs = by_rank(3, 40)
-    replies, counted = exchange_messages([Message(x, codec, route=send(source, target)) for x in xs])
-    said = payload.decode(payload.encode(xs[source], codec, 0), codec, 0, xs[0])
+    replies, meters = exchange_messages([Message(x, codec, route=send(source, target)) for x in xs])
+    decoded = payload.decode(payload.encode(xs[source], codec, 0), codec, 0, xs[0])
     for rank, reply in enumerate(replies):
-        assert torch.equal(reply.reduced, said if rank == target else torch.zeros(40))
-        assert torch.equal(reply.sent, said if rank == source else torch.zeros(40))
-    assert {(rank, to) for rank, meter in enumerate(counted) for to, n in meter.sent.items() if n} <= {(source, target)}
+        assert torch.equal(reply.reduced, decoded if rank == target else torch.zeros(40))
+        assert torch.equal(reply.sent, decoded if rank == source else torch.zeros(40))
+    assert {(rank, to) for rank, meter in enumerate(meters) for to, n in meter.sent.items() if n} <= {(source, target)}
 
 
 @pytest.mark.parametrize("codec", [Identity(), Entropy(), Quantize(8)], ids=repr)
-def test_each_speaks_and_one_hears_them_one_by_one(codec: Codec) -> None:
+def test_gather_gives_one_rank_all_messages(codec: Codec) -> None:
     xs = by_rank(3, 40)
-    replies, counted = exchange_messages([Message(x, codec, route=gather_to(1)) for x in xs])
+    replies, meters = exchange_messages([Message(x, codec, route=gather_to(1)) for x in xs])
     assert torch.equal(replies[1].reduced, torch.stack([reply.sent for reply in replies]))
     for rank in (0, 2):
         assert torch.equal(replies[rank].reduced, torch.zeros(40))
-        assert set(counted[rank].sent) == {1}
-    assert not counted[1].sent
+        assert set(meters[rank].sent) == {1}
+    assert not meters[1].sent
 
 
-def test_a_message_to_some_of_the_ranks_is_a_sum_over_them() -> None:
+def test_a_message_to_some_ranks_with_another_route_is_an_error() -> None:
     some = Peers("some", ((0, 0.5), (1, 0.5)))
     messages = [Message(x, Identity(), route=broadcast_from(0)) for x in by_rank(3, 4)]
-    with pytest.raises(ValueError, match="a sum over them, not broadcast from 0"):
+    with pytest.raises(ValueError, match="must have the route all_reduce, not broadcast from 0"):
         Simulated(3).run([lockstep([(some, once(message))]) for message in messages])
 
 
-def test_the_sum_of_half_precision_numbers_is_not_made_in_half_precision() -> None:
-    # 0.0005 is less than half a step of float16 at 1: added one by one, the small ones would all vanish.
+def test_half_precision_numbers_are_summed_in_single_precision() -> None:
+    # 0.0005 is less than half a step of float16 at 1: added one by one in float16, all small ones would vanish.
     xs = [torch.tensor([1.0, 1.0], dtype=torch.float16)] + [torch.full((2,), 4e-4, dtype=torch.float16)] * 15
     replies, _ = exchange_messages([Message(x, Identity()) for x in xs])
     expected = torch.stack(xs).double().mean(0).half()
     assert torch.equal(replies[0].reduced, expected)
 
 
-# --- what it costs
+# --- bytes
 
 
-def meters(messages: list[Message]) -> list[Meter]:
+def meters_of(messages: list[Message]) -> list[Meter]:
     return exchange_messages(messages)[1]
 
 
@@ -242,31 +242,31 @@ def meters(messages: list[Message]) -> list[Meter]:
 @pytest.mark.parametrize(
     ("codec", "entry_bytes"), [(Identity(), 4), (Cast("float16"), 2), (RandomK(0.5), 2)], ids=lambda v: repr(v)
 )
-def test_what_is_linear_costs_what_a_ring_all_reduce_costs(codec: Codec, entry_bytes: int, ranks: int) -> None:
+def test_a_linear_codec_has_the_link_bytes_of_a_ring_all_reduce(codec: Codec, entry_bytes: int, ranks: int) -> None:
     size = entry_bytes * ENTRIES
-    for meter in meters([Message(x, codec) for x in by_rank(ranks, ENTRIES)]):
+    for meter in meters_of([Message(x, codec) for x in by_rank(ranks, ENTRIES)]):
         assert meter.payload_bytes == size
         assert meter.link_bytes == 2 * (ranks - 1) * size // ranks
         assert meter.rounds == 1
 
 
 @every_size
-def test_what_is_gathered_costs_a_message_from_every_other_rank(ranks: int) -> None:
+def test_an_encoded_message_is_received_from_every_other_rank(ranks: int) -> None:
     sealed = payload.sealed_bytes(Quantize(8), torch.zeros(ENTRIES))
     assert sealed == ENTRIES + 2 * 4
-    for meter in meters([Message(x, Quantize(8)) for x in by_rank(ranks, ENTRIES)]):
+    for meter in meters_of([Message(x, Quantize(8)) for x in by_rank(ranks, ENTRIES)]):
         assert meter.payload_bytes == sealed
         assert meter.link_bytes == (ranks - 1) * sealed
 
 
 @every_size
-def test_what_varies_costs_its_length_and_the_telling_of_it(ranks: int) -> None:
+def test_a_message_of_variable_length_costs_its_bytes_and_its_length(ranks: int) -> None:
     xs = by_rank(ranks, ENTRIES)
     for rank, x in enumerate(xs):
-        x[100 * rank :] = 0  # every rank has more to say than the one before
+        x[100 * rank :] = 0  # every rank has more non-zero entries than the one before
     lengths = [payload.encode(x, Nonzero(), 0).numel() for x in xs]
     assert len(set(lengths)) == ranks
-    for rank, meter in enumerate(meters([Message(x, Nonzero()) for x in xs])):
+    for rank, meter in enumerate(meters_of([Message(x, Nonzero()) for x in xs])):
         out, in_ = (ranks - 1) * lengths[rank], sum(lengths) - lengths[rank]
         assert meter.payload_bytes == lengths[rank]
         assert meter.link_bytes == 8 * (ranks - 1) + max(out, in_)
@@ -274,41 +274,41 @@ def test_what_varies_costs_its_length_and_the_telling_of_it(ranks: int) -> None:
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 7])
-def test_a_server_carries_everyones_messages_and_a_worker_its_own(ranks: int) -> None:
+def test_a_server_carries_the_messages_of_all_ranks_and_a_worker_its_own(ranks: int) -> None:
     size = 4 * ENTRIES
     xs = by_rank(ranks, ENTRIES)
-    server, *workers = meters([Message(x, Identity(), route=reduce_to(0)) for x in xs])
+    server, *workers = meters_of([Message(x, Identity(), route=reduce_to(0)) for x in xs])
     assert server.link_bytes == (ranks - 1) * size
     assert {worker.link_bytes for worker in workers} == {size}
     assert {worker.payload_bytes for worker in workers} == {size}
-    server, *workers = meters([Message(x, Identity(), route=broadcast_from(0)) for x in xs])
+    server, *workers = meters_of([Message(x, Identity(), route=broadcast_from(0)) for x in xs])
     assert (server.payload_bytes, server.link_bytes) == (size, (ranks - 1) * size)
     assert {(worker.payload_bytes, worker.link_bytes) for worker in workers} == {(0, size)}
 
 
 @every_size
-def test_what_is_sharded_costs_a_shard_to_and_from_every_other_rank(ranks: int) -> None:
+def test_reduce_scatter_and_all_gather_carry_one_shard_per_other_rank(ranks: int) -> None:
     shard = 4 * ENTRIES // ranks
-    for meter in meters([Message(x, Identity(), route=REDUCE_SCATTER) for x in by_rank(ranks, ENTRIES)]):
+    for meter in meters_of([Message(x, Identity(), route=REDUCE_SCATTER) for x in by_rank(ranks, ENTRIES)]):
         assert (meter.payload_bytes, meter.link_bytes) == (4 * ENTRIES, (ranks - 1) * shard)
-    for meter in meters([Message(x, Identity(), route=ALL_GATHER) for x in by_rank(ranks, ENTRIES // ranks)]):
+    for meter in meters_of([Message(x, Identity(), route=ALL_GATHER) for x in by_rank(ranks, ENTRIES // ranks)]):
         assert (meter.payload_bytes, meter.link_bytes) == (shard, (ranks - 1) * shard)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 7])
-def test_a_method_costs_what_its_rounds_cost(ranks: int) -> None:
-    suited, states = started(Sharded(Quantize(8), Quantize(8)), torch.zeros(512 * 84), ranks)
+def test_a_reducer_costs_the_sum_of_its_rounds(ranks: int) -> None:
+    reducer, states = started(Sharded(Quantize(8), Quantize(8)), torch.zeros(512 * 84), ranks)
     sealed = 512 * 84 + 4 * 84
-    for meter in step(suited, by_rank(ranks, 512 * 84), states).meters:
+    for meter in step(reducer, by_rank(ranks, 512 * 84), states).meters:
         assert meter.rounds == 2
         assert meter.payload_bytes == sealed + sealed // ranks
         assert meter.link_bytes == 2 * (ranks - 1) * sealed // ranks
 
 
-def test_messages_of_one_round_are_counted_together() -> None:
+def test_messages_of_one_round_count_as_one_round() -> None:
     def both(rank: int) -> Any:
         dense = once(Message(random(ENTRIES, seed=rank), Identity()))
-        return talk(2, dense, once(Message(random(ENTRIES, seed=rank), Quantize(8))))
+        return exchange(2, dense, once(Message(random(ENTRIES, seed=rank), Quantize(8))))
 
     transport = Simulated(2)
     transport.run([both(rank) for rank in range(2)])
@@ -318,29 +318,29 @@ def test_messages_of_one_round_are_counted_together() -> None:
         assert meter.link_bytes == 4 * ENTRIES + ENTRIES + 8
 
 
-def test_a_meter_goes_on_from_talk_to_talk() -> None:
+def test_meters_add_up_over_exchanges() -> None:
     transport = Simulated(2)
     for _ in range(3):
-        transport.run([talk(2, once(Message(random(10), Identity()))) for _ in range(2)])
+        transport.run([exchange(2, once(Message(random(10), Identity()))) for _ in range(2)])
     assert [meter.rounds for meter in transport.meters] == [3, 3]
     assert [meter.payload_bytes for meter in transport.meters] == [120, 120]
 
 
-# --- lock step
+# --- lockstep
 
 x = random(6)
-BREACHES: dict[str, tuple[Callable[[], list[Message]], Callable[[], list[Message]], str]] = {
+MISMATCHES: dict[str, tuple[Callable[[], list[Message]], Callable[[], list[Message]], str]] = {
     "different shapes": (
         lambda: [Message(x, Identity())],
         lambda: [Message(random(7), Identity())],
         r"rank 1 sends a torch.float32 tensor of shape \(7,\).* where rank 0 sends .* shape \(6,\)",
     ),
-    "different shapes of as many entries": (
+    "different shapes of equal size": (
         lambda: [Message(x, Identity())],
         lambda: [Message(x.view(2, 3), Identity())],
         r"rank 1 sends .* shape \(2, 3\).* where rank 0 sends .* shape \(6,\)",
     ),
-    "different types": (
+    "different dtypes": (
         lambda: [Message(x, Identity())],
         lambda: [Message(x.double(), Identity())],
         "rank 1 sends a torch.float64.* where rank 0 sends a torch.float32",
@@ -365,7 +365,7 @@ BREACHES: dict[str, tuple[Callable[[], list[Message]], Callable[[], list[Message
         lambda: [Message(x, Identity(), route=reduce_to(1))],
         "rank 1 sends .* to 1 .*where rank 0 sends .* to 0",
     ),
-    "different speakers": (
+    "different sources": (
         lambda: [Message(x, Identity(), route=broadcast_from(0))],
         lambda: [Message(x, Identity(), route=broadcast_from(1))],
         "rank 1 sends .* from 1 .*where rank 0 sends .* from 0",
@@ -375,7 +375,7 @@ BREACHES: dict[str, tuple[Callable[[], list[Message]], Callable[[], list[Message
         lambda: [Message(x, Identity())],
         "rank 1 has finished, while rank 0 sends a torch.float32 tensor",
     ),
-    "one is silent": (
+    "one sends nothing": (
         list,
         lambda: [Message(x, Identity())],
         "rank 0 has finished, while rank 1 sends a torch.float32 tensor",
@@ -388,71 +388,74 @@ BREACHES: dict[str, tuple[Callable[[], list[Message]], Callable[[], list[Message
 }
 
 
-@pytest.mark.parametrize("breach", BREACHES)
+@pytest.mark.parametrize("mismatch", MISMATCHES)
 @pytest.mark.parametrize("size", [2, 3])
-def test_ranks_that_fall_out_of_step_are_told_how(breach: str, size: int) -> None:
-    first, second, problem = BREACHES[breach]
-    talks = [talk(size, once(*(second() if rank == 1 else first()))) for rank in range(size)]
+def test_ranks_with_different_messages_are_an_error_that_shows_both(mismatch: str, size: int) -> None:
+    first, second, problem = MISMATCHES[mismatch]
+    exchanges = [exchange(size, once(*(second() if rank == 1 else first()))) for rank in range(size)]
     with pytest.raises(LockStepError, match=problem):
-        Simulated(size).run(talks)
+        Simulated(size).run(exchanges)
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_a_rank_that_says_more_in_a_round_is_told_so(more: int) -> None:
-    talks = [talk(2, *(once(Message(x, Identity())) for _ in range(2 if rank == more else 1))) for rank in range(2)]
+def test_a_rank_with_more_messages_in_a_round_is_an_error(more: int) -> None:
+    exchanges = [
+        exchange(2, *(once(Message(x, Identity())) for _ in range(2 if rank == more else 1))) for rank in range(2)
+    ]
     with pytest.raises(LockStepError, match=r"sends nothing where|where rank 0 sends nothing"):
-        Simulated(2).run(talks)
+        Simulated(2).run(exchanges)
 
 
-def test_different_topics_are_a_breach() -> None:
-    talks = [
-        talk(2, once(Message(x, Identity())), peers=Peers(topic, ((0, 0.5), (1, 0.5)))) for topic in ("here", "there")
+def test_different_topics_are_an_error() -> None:
+    exchanges = [
+        exchange(2, once(Message(x, Identity())), peers=Peers(topic, ((0, 0.5), (1, 0.5))))
+        for topic in ("here", "there")
     ]
     with pytest.raises(LockStepError, match=r"on 'there' where rank 0 sends .* on 'here'"):
-        Simulated(2).run(talks)
+        Simulated(2).run(exchanges)
 
 
-def test_an_error_on_one_rank_is_raised_as_it_is() -> None:
+def test_an_error_on_one_rank_is_raised_unchanged() -> None:
     def failing() -> Generator[Message, Reply, None]:
         yield Message(x, Identity())
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        Simulated(2).run([talk(2, once(Message(x, Identity()))), talk(2, failing())])
+        Simulated(2).run([exchange(2, once(Message(x, Identity()))), exchange(2, failing())])
 
 
-# --- what it takes
+# --- arguments
 
 
-def test_as_many_talks_as_ranks_are_needed() -> None:
+def test_a_wrong_number_of_exchanges_is_an_error() -> None:
     with pytest.raises(ValueError, match="1 exchanges were given for 2 ranks"):
-        Simulated(2).run([talk(2)])
+        Simulated(2).run([exchange(2)])
 
 
 @pytest.mark.parametrize("ranks", [0, -1])
-def test_a_world_has_a_rank(ranks: int) -> None:
+def test_no_ranks_is_an_error(ranks: int) -> None:
     with pytest.raises(ValueError, match=f"1 rank or more, not {ranks}"):
         Simulated(ranks)
 
 
 @pytest.mark.parametrize("weights", [((2, 1.0),), ((1, 0.5), (0, 0.5)), ((0, 0.5), (0, 0.5)), ((0, 0.3),) * 3])
-def test_peers_that_are_not_the_ranks_here_are_refused(weights: tuple[tuple[int, float], ...]) -> None:
-    talks = [talk(2, once(Message(x, Identity())), peers=Peers("odd", weights)) for _ in range(2)]
-    with pytest.raises(ValueError, match="does not weigh some of the ranks 0 to 1"):
-        Simulated(2).run(talks)
+def test_invalid_weights_of_peers_are_an_error(weights: tuple[tuple[int, float], ...]) -> None:
+    exchanges = [exchange(2, once(Message(x, Identity())), peers=Peers("odd", weights)) for _ in range(2)]
+    with pytest.raises(ValueError, match="must weight ranks from 0 to 1"):
+        Simulated(2).run(exchanges)
 
 
 @pytest.mark.parametrize("route", [broadcast_from(2), reduce_to(2), send(0, 2)], ids=str)
-def test_a_route_with_a_rank_that_does_not_exist_is_refused(route: Route) -> None:
-    with pytest.raises(ValueError, match=f"a message goes {route}, but there are only 2 ranks"):
+def test_a_route_to_a_rank_that_does_not_exist_is_an_error(route: Route) -> None:
+    with pytest.raises(ValueError, match=f"a message has the route {route}, but there are only 2 ranks"):
         exchange_messages([Message(x, Identity(), route=route)] * 2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("codec", [Nonzero(), TopK(0.5), Identity()], ids=repr)
-def test_sums_of_16_bits_are_rounded_once(codec: Codec, dtype: torch.dtype) -> None:
+def test_sums_in_16_bits_are_rounded_once(codec: Codec, dtype: torch.dtype) -> None:
     ranks = 32
-    said = by_rank(ranks, 200, dtype=dtype)
-    replies, _ = exchange_messages([Message(x, codec, lazy=True) for x in said])
+    xs = by_rank(ranks, 200, dtype=dtype)
+    replies, _ = exchange_messages([Message(x, codec, lazy=True) for x in xs])
     exact = sum(materialize(reply.sent).double() for reply in replies) / ranks
     assert torch.equal(materialize(replies[0].reduced), exact.to(dtype))

@@ -1,4 +1,4 @@
-"""One queue, one thread, one job after the other."""
+"""The worker runs jobs in one thread, one after the other."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ import torch
 from thinwire.transports import Worker
 
 
-def test_jobs_run_in_the_order_in_which_they_were_given() -> None:
+def test_jobs_run_in_the_order_of_submission() -> None:
     worker, done = Worker(), []
     gate = threading.Event()
     first = worker.submit(lambda: (gate.wait(10), done.append(0)))
@@ -25,13 +25,13 @@ def test_jobs_run_in_the_order_in_which_they_were_given() -> None:
     worker.close()
 
 
-def test_a_future_gives_the_result() -> None:
+def test_submit_returns_a_future_of_the_result() -> None:
     worker = Worker()
     assert worker.submit(lambda: 6 * 7).result(10) == 42
     worker.close()
 
 
-def test_all_jobs_run_in_one_thread_that_is_not_the_callers() -> None:
+def test_all_jobs_run_in_one_thread_other_than_the_callers() -> None:
     worker = Worker()
     threads = {worker.submit(threading.get_ident).result(10) for _ in range(5)}
     assert len(threads) == 1
@@ -43,8 +43,8 @@ def fail(error: BaseException) -> None:
     raise error
 
 
-@pytest.mark.parametrize("error", [KeyError("lost"), SystemExit(3), KeyboardInterrupt()], ids=repr)
-def test_an_error_is_the_waiters_and_the_next_job_runs(error: BaseException) -> None:
+@pytest.mark.parametrize("error", [KeyError("missing"), SystemExit(3), KeyboardInterrupt()], ids=repr)
+def test_an_error_is_raised_by_the_future_and_the_next_job_runs(error: BaseException) -> None:
     worker = Worker()
     failed = worker.submit(lambda: fail(error))
     following = worker.submit(lambda: "alive")
@@ -59,7 +59,7 @@ def workers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "thinwire"]
 
 
-def test_close_finishes_what_is_queued_and_ends_the_thread() -> None:
+def test_close_finishes_queued_jobs_and_ends_the_thread() -> None:
     before = workers()
     worker, done = Worker(), []
     (thread,) = (thread for thread in workers() if thread not in before)
@@ -70,7 +70,7 @@ def test_close_finishes_what_is_queued_and_ends_the_thread() -> None:
     assert not thread.is_alive()
 
 
-def test_a_closed_worker_refuses_and_may_be_closed_again() -> None:
+def test_a_closed_worker_refuses_jobs_and_may_be_closed_again() -> None:
     worker = Worker()
     worker.close()
     worker.close()
@@ -97,25 +97,25 @@ def test_jobs_run_without_autograd_and_without_the_callers_modes() -> None:
     worker.close()
 
 
-def test_what_a_finished_job_held_is_let_go() -> None:
-    class Held:
+def test_a_finished_job_keeps_nothing_alive() -> None:
+    class Argument:
         pass
 
-    worker, held = Worker(), Held()
-    reference = weakref.ref(held)
-    worker.submit(lambda held=held: id(held)).result(10)
-    del held
+    worker, argument = Worker(), Argument()
+    reference = weakref.ref(argument)
+    worker.submit(lambda argument=argument: id(argument)).result(10)
+    del argument
     worker.submit(lambda: None).result(10)  # the thread has moved on
     assert reference() is None
     worker.close()
 
 
-def test_a_process_ends_when_its_last_job_has() -> None:
-    # A thread that is stopped within torch's code aborts the process.
+def test_a_process_ends_after_its_last_job() -> None:
+    # A thread that is stopped inside torch code aborts the process.
     script = """
 import time
 from thinwire.transports import Worker
 Worker().submit(lambda: (time.sleep(0.5), print("done", flush=True)))
 """
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert (ended.stdout, ended.stderr, ended.returncode) == ("done\n", "", 0)
+    completed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (completed.stdout, completed.stderr, completed.returncode) == ("done\n", "", 0)

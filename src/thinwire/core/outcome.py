@@ -13,7 +13,7 @@ class NonFinite(NamedTuple):
 
 class StepResult(NamedTuple):
     state: Any  # the strategy's, to go on from
-    lost: tuple[NonFinite, ...] = ()
+    nonfinite: tuple[NonFinite, ...] = ()
 
 
 class Learning(NamedTuple):

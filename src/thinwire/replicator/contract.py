@@ -42,7 +42,7 @@ class Contract:
             raise RuntimeError("the replicas are out of step since an earlier error; restart") from self._broken
         self.calls += 1
         site = site or called_at()
-        self.transport.note(_at(call, site))
+        self.transport.set_operation(_at(call, site))
         if self.compares:
             with self.guarded():
                 self._compare(call, detail, site)
@@ -65,11 +65,11 @@ class Contract:
             self._broken = error
             raise
 
-    def leave(self, problem: BaseException) -> None:
+    def abort(self, problem: BaseException) -> None:
         """Stop because of this error, and notify the replicas that wait for this one."""
         if self._broken is None:
             self._broken = problem
-            self.transport.leave(_at(f"{type(problem).__name__}: {problem}".rstrip(": "), raised_at(problem)))
+            self.transport.abort(_at(f"{type(problem).__name__}: {problem}".rstrip(": "), raised_at(problem)))
 
     def _compare(self, call: str, detail: str, site: str) -> None:
         transport, described = self.transport, f"{call} {detail}".rstrip()
@@ -77,7 +77,7 @@ class Contract:
         text = _at(call, site).encode()[: HEADER - DIGEST].ljust(HEADER - DIGEST)
         mine = torch.frombuffer(bytearray(digest + text), dtype=torch.uint8).to(transport.device)
         others = [r for r in range(transport.size) if r != transport.rank]
-        received = transport.counted(Post(dict.fromkeys(others, mine), dict.fromkeys(others, HEADER), {}))
+        received = transport.deliver_counted(Post(dict.fromkeys(others, mine), dict.fromkeys(others, HEADER), {}))
         headers = {r: bytes(header.tolist()) for r, header in received.items()} | {transport.rank: digest + text}
         if any(header[:DIGEST] != digest for header in headers.values()):
             raise ContractError(self._mismatch(_at(described, site)))
@@ -108,7 +108,7 @@ class Contract:
         if self.of:  # ranks are numbered from 0 in each replica
             who, colon, cause = reason.partition(": ")
             reason = re.sub(r"\brank (\d+)", rf"{noun} \1{self.of}", who) + colon + cause
-        problem = f"{reason}{''.join(last_calls[:1])}, while {noun} {here}{self.of} calls {self.transport.doing}"
+        problem = f"{reason}{''.join(last_calls[:1])}, while {noun} {here}{self.of} calls {self.transport.operation}"
         self._broken = ContractError(problem)
         raise self._broken from None
 

@@ -221,7 +221,7 @@ class Primitives:
         sizes = {r: [nbytes * counts[r] for nbytes in row] for r in others}
         mine = torch.cat([x.flatten().view(torch.uint8) for x in local]).to(self._transport.device)
         outgoing = dict.fromkeys(others, mine) if mine.numel() else {}
-        received = self._transport.counted(Post(outgoing, {r: sum(n) for r, n in sizes.items() if sum(n)}, {}))
+        received = self._transport.deliver_counted(Post(outgoing, {r: sum(n) for r, n in sizes.items() if sum(n)}, {}))
         by_rank: list[Tensors] = []
         for r in range(self.num_replicas):
             pieces = [] if r == self.rank else payload.split(received.get(r, mine[:0]), sizes[r])

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from ..core import Codec, Reducer, Strategy
 from ..handle import Handle
 from ..methods import notation_of, strategy_of
-from ..transports import InProcessTransport, Meter, end_processes, seed_all, transport_here
+from ..transports import InProcessTransport, Meter, default_transport, end_processes, seed_all
 from . import checkpoint_files as checkpoints
 from . import rerun
 from .checkpoint_files import Kept
@@ -65,7 +65,7 @@ class Replicator:
         if devices_per_replica < 1:
             raise ValueError(f"devices_per_replica is 1 or more, not {devices_per_replica!r}")
         own_device = default_device(device)
-        world, initialized = transport_here()
+        world, initialized = default_transport()
         if initialized:
             atexit.register(end_processes)
         alone = world.size == 1 and (replicas or 1) > 1
@@ -80,8 +80,8 @@ class Replicator:
                 f"{world.size} ranks were launched, which cannot form {wanted} of {devices_per_replica} devices each"
             )
         rank, size = world.rank, world.size
-        across = world if split == 1 else world.among(tuple(range(rank % split, size, split)))
-        within = None if split == 1 else world.among(tuple(range(rank - rank % split, rank - rank % split + split)))
+        across = world if split == 1 else world.subgroup(tuple(range(rank % split, size, split)))
+        within = None if split == 1 else world.subgroup(tuple(range(rank - rank % split, rank - rank % split + split)))
         self._world, self._across, self._within = world, across, within
         self._contract = Contract(across, checked)
         self._inner = None if within is None else Contract(within, checked, "device", f" of replica {across.rank}")
@@ -242,7 +242,7 @@ class Replicator:
         return int(seed)
 
     def _leave(self, problem: BaseException) -> None:
-        notify = [*(contract.leave for contract in self._contracts), *(handle.leave for handle in self.handles)]
+        notify = [*(contract.abort for contract in self._contracts), *(handle.abort for handle in self.handles)]
         leave(problem, self._world, notify)
 
     @property

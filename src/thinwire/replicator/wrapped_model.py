@@ -62,7 +62,7 @@ class Wrapping:
             self._hooks.append(check)
         self._count += 1
         self._unused[number] = handle, list(model.parameters())
-        handle.before_asking(lambda call: self.contract.check(call, number))
+        handle.before_collective(lambda call: self.contract.check(call, number))
         return model, handle
 
     def warn_of_unused(self) -> None:
@@ -88,7 +88,7 @@ class Wrapping:
     def _ddp(self, model: nn.Module) -> nn.Module | None:
         """The model in torch's DDP, where replicas are processes."""
         # A separate group: DDP keeps a reference to it, so its connections stay open after leave().
-        self._for_ddp = self._for_ddp or self.replicas.another()
+        self._for_ddp = self._for_ddp or self.replicas.duplicate()
         return ddp_of(model, self._for_ddp)
 
     def _before_forward(self, module: nn.Module, number: str) -> None:

@@ -1,1 +1,1 @@
-"""What is running: a strategy on one rank, its hooks, checks and checkpoints."""
+"""Runs a strategy on one rank: hooks, checks, failed ranks, checkpoints, averages."""

@@ -1,4 +1,4 @@
-"""Where thinwire meets a training script: DDP's communication hook, or an optimizer's hooks."""
+"""Connects a session to a training script: through DDP's communication hook, or through an optimizer's step hooks."""
 
 import weakref
 from collections.abc import Callable, Mapping
@@ -19,44 +19,45 @@ from .session import Session
 
 
 class Step:
-    """What has happened in one backward pass."""
+    """The progress of one backward pass under DDP."""
 
     def __init__(self, units: Mapping[str, Unit]) -> None:
         self.units = units  # by the name of each of their parameters
-        self.awaited = {unit.key: len(unit.names) for unit in units.values()}  # how many of its gradients
-        self.arrived: dict[str, Tensor] = {}  # gradients, by name
-        self.talked: set[str] = set()  # names whose gradients are reduced
-        self.waiting: list[tuple[Any, Future[Tensor], set[str]]] = []  # buckets not yet given back to DDP
+        self.missing = {unit.key: len(unit.names) for unit in units.values()}  # number of gradients not yet ready
+        self.gradients: dict[str, Tensor] = {}  # that are ready, by name
+        self.reduced: set[str] = set()  # names of the parameters whose gradients are reduced
+        self.waiting: list[tuple[Any, Future[Tensor], set[str]]] = []  # buckets not yet returned to DDP
         self.error: BaseException | None = None
 
     def take(self, gradients: dict[str, Tensor]) -> list[Unit]:
-        """Note gradients that have arrived; returns the units that are complete with them."""
-        self.arrived |= gradients
+        """Add gradients that are ready; returns the units that are complete with them."""
+        self.gradients |= gradients
         ready = []
         for unit in (self.units[name] for name in gradients):
-            self.awaited[unit.key] -= 1
-            if not self.awaited[unit.key]:
-                del self.awaited[unit.key]
+            self.missing[unit.key] -= 1
+            if not self.missing[unit.key]:
+                del self.missing[unit.key]
                 ready.append(unit)
         return ready
 
-    def give_back(self) -> None:
+    def return_buckets(self) -> None:
+        """Complete the futures of the buckets whose parameters are all reduced."""
         for entry in list(self.waiting):
             bucket, future, names = entry
-            if names <= self.talked:
+            if names <= self.reduced:
                 self.waiting.remove(entry)
                 future.set_result(bucket.buffer())
 
 
 class Buckets:
-    """Turns DDP's buckets into a strategy's units, however the parameters are spread over buckets.
+    """Turns DDP's buckets into a strategy's units, whatever parameters each bucket holds.
 
-    A unit is talked about as soon as all its parameters have arrived, and a bucket is given back as soon as all its
-    parameters have been talked about, while backward goes on.
+    While backward continues, a unit is exchanged as soon as the gradients of all its parameters are ready. A bucket is
+    returned to DDP as soon as all its gradients are reduced.
     """
 
     def __init__(self, ddp: DistributedDataParallel, session: Session, strategy: GradientAveraging) -> None:
-        # DDP holds its hook, and so this, where Python's collector cannot see it: a model must not hold itself alive.
+        # Weak: DDP references its hook, and so this object, from C++, where the garbage collector cannot see a cycle.
         self.ddp, self.session, self.strategy = weakref.ref(ddp), session, strategy
         self.names = {id(p): name for name, p in session.replica.parameters.items()}
         self.units = {name: unit for unit in strategy.units(session.replica) for name in unit.names}
@@ -70,16 +71,16 @@ class Buckets:
         gradients = {name: gradient for name, gradient in named if name}
         future: Future[Tensor] = Future(devices=[buffer.device] if buffer.is_cuda else [])
         step.waiting.append((bucket, future, set(gradients)))
-        ready, computed = step.take(gradients), _computed(buffer)
+        ready, wait_until_computed = step.take(gradients), _wait_until_computed(buffer)
         problem, last = self._problem(bucket), bucket.is_last()
         self.session.count(buffer.nbytes)
-        self.session.worker.submit(lambda: self._talk(step, ready, computed, problem, last))
+        self.session.worker.submit(lambda: self._exchange(step, ready, wait_until_computed, problem, last))
         if last:
-            self._when_given_back(step)
+            self._end_step_after_ddp(step)
         return future
 
     def _problem(self, bucket: Any) -> ValueError | None:
-        """What is wrong with a bucket, if anything is: the same on every rank, so all stop talking at this bucket."""
+        """The error that a bucket causes, if any. It is the same on every rank, so all stop at this bucket."""
         if not getattr(self.ddp(), "_divide_by_initial_world_size", True):
             return ValueError(
                 "Join(divide_by_initial_world_size=False) is not supported: thinwire divides by all ranks"
@@ -94,37 +95,42 @@ class Buckets:
             names = ", ".join(name for name, p in ddp.module.named_parameters() if id(p) in unknown)
             return ValueError(
                 f"DDP reduces parameters that were frozen when thinwire was attached: {names}. Freeze them before DDP "
-                "is made, or attach before they are frozen"
+                "wraps the model, or attach before they are frozen"
             )
-        if bucket.is_last() and self.step.awaited:
-            names = ", ".join(name for name in self.units if name not in self.step.arrived)
-            return ValueError(f"DDP does not reduce these parameters, for which thinwire was attached: {names}")
+        if bucket.is_last() and self.step.missing:
+            names = ", ".join(name for name in self.units if name not in self.step.gradients)
+            return ValueError(f"thinwire was attached to parameters that DDP does not reduce: {names}")
         return None
 
-    def _talk(
-        self, step: Step, ready: list[Unit], computed: Callable[[], None], problem: ValueError | None, last: bool
+    def _exchange(
+        self,
+        step: Step,
+        ready: list[Unit],
+        wait_until_computed: Callable[[], None],
+        problem: ValueError | None,
+        last: bool,
     ) -> None:
-        """Runs on the worker."""
+        """Exchange the units that are complete. Runs on the worker."""
         session = self.session
-        # Only now: earlier buckets may still be in the queue here and be talked about already on another rank.
+        # Not earlier: buckets before this one may still be in the queue here, and already exchanged on another rank.
         step.error = step.error or problem
         try:
-            computed()
-            if not step.talked:
+            wait_until_computed()
+            if not step.reduced:
                 session.begin_step()
             if ready and not step.error:
                 size, rate = session.replica.size, session.replica.rate
-                session.hold(
-                    lambda: self.strategy.exchange(ready, step.arrived, size, session.state, rate),
-                    step.arrived.__getitem__,
+                session.exchange(
+                    lambda: self.strategy.exchange(ready, step.gradients, size, session.state, rate),
+                    step.gradients.__getitem__,
                 )
-        except BaseException as error:  # DDP gets its buckets back and stays whole; then the step raises
+        except BaseException as error:  # return the buckets to DDP first, so that it stays usable; then the step raises
             step.error = error
-        step.talked |= step.arrived.keys() if last else {name for unit in ready for name in unit.names}
-        step.give_back()
+        step.reduced |= step.gradients.keys() if last else {name for unit in ready for name in unit.names}
+        step.return_buckets()
 
-    def _when_given_back(self, step: Step) -> None:
-        """End the step once DDP has taken its buckets back."""
+    def _end_step_after_ddp(self, step: Step) -> None:
+        """End the step at the end of backward, after DDP has taken its buckets back."""
 
         def end() -> None:
             if step.error:
@@ -133,9 +139,9 @@ class Buckets:
 
         engine = torch.autograd.Variable._execution_engine  # torch has no public name for it
         try:
-            # DDP queues its own callback right after this one; a callback of the callback comes after both.
+            # DDP queues its own callback right after this one. A callback that this one queues runs after both.
             engine.queue_callback(lambda: engine.queue_callback(end))
-        except RuntimeError:  # not in backward: under Join, a rank without data goes along with the others
+        except RuntimeError:  # not in backward: under Join, a rank without data takes part for the others
             self.session.worker.wait()
             end()
 
@@ -148,7 +154,7 @@ def is_attached(optimizer: Optimizer) -> bool:
 
 
 class Updates:
-    """Holds a strategy's talks around an optimizer's steps."""
+    """Runs a strategy's exchanges before and after each step of an optimizer."""
 
     def __init__(
         self, session: Session, optimizer: Optimizer, model: nn.Module, find_unused_parameters: bool = True
@@ -173,78 +179,81 @@ class Updates:
             )
         session = self.session
         self._check_unchanged(optimizer)
-        self._take_parts()
+        self._take_shards()
         session.begin_step()
         session.count()
-        session.at_rate(optimizer.param_groups[0].get("lr"))
+        session.set_lr(optimizer.param_groups[0].get("lr"))
         session.check_loss()
         session.check_gradients()
-        self._hold(self._before_update if self.find_unused_parameters else self._averaged)
-        self._give_parts_back()
+        self._exchange(self._before_update if self.find_unused_parameters else self._average_all)
+        self._return_shards()
 
     def _before_update(self) -> Rounds:
         return self.session.strategy.before_update(self.session.replica, self.session.state)
 
-    def _averaged(self) -> Rounds:
-        """As under DDP: of a parameter that was not used, the gradient is zero."""
+    def _average_all(self) -> Rounds:
+        """Average the gradients of all parameters, as under DDP: a missing gradient counts as zero."""
         strategy, replica = self.session.strategy.gradient_averaging, self.session.replica
-        assert strategy is not None, "others have been refused"
+        assert strategy is not None, "attach has checked it"
         gradients = {}
         for name, p in replica.parameters.items():
             p.grad = torch.zeros_like(p) if p.grad is None else p.grad
             gradients[name] = p.grad
         return strategy.exchange(strategy.units(replica), gradients, replica.size, self.session.state, replica.rate)
 
-    def _take_parts(self) -> None:
-        """Of parameters that several processes have parts of, the gradients of this one's, in the same memory."""
+    def _take_shards(self) -> None:
+        """Give the replica this process's shards of the gradients of DTensor parameters, in the same memory."""
         replica = self.session.replica
         for name, whole in replica.dtensors.items():
             if whole.grad is not None and whole.grad.placements != whole.placements:
                 whole.grad = whole.grad.redistribute(placements=whole.placements)
             replica.parameters[name].grad = None if whole.grad is None else local(whole.grad)
 
-    def _give_parts_back(self) -> None:
+    def _return_shards(self) -> None:
+        """Set the gradients of DTensor parameters from the shards, where that changed whether there is one."""
         replica = self.session.replica
         for name, whole in replica.dtensors.items():
             gradient = replica.parameters[name].grad
-            if gradient is None:  # nobody has used it
+            if gradient is None:  # no rank has used the parameter
                 whole.grad = None
-            elif whole.grad is None:  # others have
+            elif whole.grad is None:  # another rank has
                 whole.grad = type(whole.data).from_local(gradient, whole.device_mesh, whole.placements)
 
     def _check_unchanged(self, optimizer: Optimizer) -> None:
         replica = self.session.replica
         known = {id(replica.dtensors.get(name, p)) for name, p in replica.parameters.items()}
         trained = (p for settings in optimizer.param_groups for p in settings["params"] if p.requires_grad)
-        added = [self.names.get(id(p), "one that the model did not have") for p in trained if id(p) not in known]
+        added = [
+            self.names.get(id(p), "a parameter that the model did not have") for p in trained if id(p) not in known
+        ]
         if added:
             raise ValueError(
-                f"the optimizer trains parameters that it did not when thinwire was attached: {', '.join(added)}. "
+                f"parameters were added to the optimizer after thinwire was attached: {', '.join(added)}. "
                 "They would not be exchanged: detach() and attach() again"
             )
 
     def _after(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         session = self.session
-        self._hold(lambda: session.strategy.after_update(session.replica, session.state))
+        self._exchange(lambda: session.strategy.after_update(session.replica, session.state))
         session.end_step()
         with torch.no_grad():
             session.launch()
 
-    def _hold(self, make: Callable[[], Rounds]) -> None:
+    def _exchange(self, make: Callable[[], Rounds]) -> None:
         session, parameters = self.session, self.session.replica.parameters
 
         @torch.no_grad()
-        def hold() -> None:
-            session.hold(make, lambda name: parameters[name].grad)
+        def exchange() -> None:
+            session.exchange(make, lambda name: parameters[name].grad)
 
         if session.quiet:
-            hold()  # the queue is busy with what is on its way
+            exchange()  # here, as the queue may be busy with the exchange in flight
         else:
-            session.worker.submit(hold).result()
+            session.worker.submit(exchange).result()
 
 
-def _computed(buffer: Tensor) -> Callable[[], None]:
-    """Makes the thread that calls it wait until the buffer is computed; on a CPU it is already."""
+def _wait_until_computed(buffer: Tensor) -> Callable[[], None]:
+    """A function that makes the caller's CUDA stream wait for the buffer; on a CPU it is ready already."""
     if not buffer.is_cuda:
         return lambda: None
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch leaves it untyped

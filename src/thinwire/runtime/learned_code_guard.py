@@ -1,4 +1,4 @@
-"""Says when a code that was learned does not do any more."""
+"""Watches the error of learned codes."""
 
 import warnings
 from typing import Any
@@ -10,25 +10,25 @@ from ..reducers import Learned
 from ..transports import Meter
 
 
-class Guard:
-    """Notes in the meter how far learned codes are off, and warns when they are to be learned anew."""
+class LearnedCodeGuard:
+    """Records the error of learned codes in the meter, and warns when a code is learned again because of it."""
 
     def __init__(self, strategy: Strategy) -> None:
         self._learns = any(isinstance(part, Learned) for part in parts_of(strategy))
-        self.found: dict[str, Learning] = {}  # how well each unit has learned to say less, by its key; after a step
+        self.by_unit: dict[str, Learning] = {}  # after the last step, by the unit's key
 
     def end_step(self, strategy: Strategy, replica: Replica, state: Any, *meters: Meter) -> None:
         if not self._learns:
             return
-        self.found = found = strategy.learning(replica, state)
-        if not found:
+        self.by_unit = learning = strategy.learning(replica, state)
+        if not learning:
             return
-        worst = max(found.values(), key=lambda one: one.error)
-        relearned, step = sum(one.relearned for one in found.values()), meters[0].steps
+        worst = max(learning.values(), key=lambda one: one.error)
+        relearned, step = sum(one.relearned for one in learning.values()), meters[0].steps
         if relearned > meters[0].relearned:
             warnings.warn(
-                f"after step {step}, the learned code is off by {worst.error:.0%} of what it stands for: values are "
-                "said as they are until a better one is learned",
+                f"after step {step}, the relative error of the learned code is {worst.error:.0%}: values are sent "
+                "without it until a better one is learned",
                 stacklevel=4,
             )
         for meter in meters:

@@ -1,19 +1,19 @@
-"""NaN and infinity: what may be done about them, and how they are told of."""
+"""NaN and infinity: the choices for handling them, and the text of the error."""
 
 from collections.abc import Sequence
 
 from ..core.outcome import NonFinite
 
 ON_NONFINITE = ("raise", "skip", "pass")
-MOST_NAMES = 3  # of parameters, in an error
+MOST_NAMES = 3  # parameter names in an error
 ADVICE = (
-    "What thinwire remembers is as it was before. attach(..., on_nonfinite='skip') drops such messages, 'pass' leaves "
-    "them to a gradient scaler"
+    "The state of thinwire is as it was before the step. attach(..., on_nonfinite='skip') drops such messages, 'pass' "
+    "leaves them to a gradient scaler"
 )
 
 
 class NonFiniteError(FloatingPointError):
-    """A gradient held NaN or infinity; what the replicas remember is as it was before the step."""
+    """A gradient contained NaN or infinity; the state of the replicas is as it was before the step."""
 
 
 def check_on_nonfinite(choice: str) -> None:
@@ -21,12 +21,13 @@ def check_on_nonfinite(choice: str) -> None:
         raise ValueError(f"on_nonfinite is one of {', '.join(map(repr, ON_NONFINITE))}, not {choice!r}")
 
 
-def problem_of(lost: Sequence[NonFinite]) -> str:
-    """What was not finite: on this rank if it knows, else all that the messages were about."""
-    names = names_here(lost) or [name for message in lost for name in message.names]
+def problem_of(nonfinite: Sequence[NonFinite]) -> str:
+    """Names the parameters that are not finite on this rank; if there are none, all parameters of the messages."""
+    names = names_here(nonfinite) or [name for message in nonfinite for name in message.names]
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return f"NaN or infinity in the {lost[0].what} of {', '.join(names[:MOST_NAMES])}{more}"
+    return f"NaN or infinity in the {nonfinite[0].what} of {', '.join(names[:MOST_NAMES])}{more}"
 
 
-def names_here(lost: Sequence[NonFinite]) -> list[str]:
-    return [name for message in lost for name in message.here]
+def names_here(nonfinite: Sequence[NonFinite]) -> list[str]:
+    """The parameters that are not finite on this rank."""
+    return [name for message in nonfinite for name in message.here]

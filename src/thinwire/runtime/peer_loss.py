@@ -1,4 +1,4 @@
-"""The talks of one rank, in the order that all ranks share, and what becomes of it when some of them are lost."""
+"""Runs the exchanges of one rank in the order that all ranks share, and handles failed ranks."""
 
 import traceback
 from collections.abc import Callable
@@ -6,37 +6,40 @@ from typing import Any, NoReturn
 
 from ..core import Rounds
 from ..transports import (
-    Decision,
     FailureAgreement,
+    FailureReport,
     Meter,
-    Note,
     PeerLostError,
     ProcessGroupTransport,
+    RegroupPlan,
     Transport,
     Unreachable,
-    told_of,
+    describe_failures,
 )
 
 ON_PEER_LOSS = ("raise", "continue")
 
 
 class Exchanges:
-    """Holds talks by their number: when ranks are lost, those who are left meet again at the furthest one."""
+    """Runs exchanges and numbers them, the same on all ranks.
 
-    def __init__(self, transport: Transport, on_peer_loss: str, go_on: Callable[[Decision], None] | None) -> None:
+    After a failure, the survivors continue at the highest number that any of them had reached.
+    """
+
+    def __init__(self, transport: Transport, on_peer_loss: str, regroup: Callable[[RegroupPlan], None] | None) -> None:
         self.transport, self.on_peer_loss = transport, on_peer_loss
-        self.go_on = go_on  # makes what is remembered fit those who are left; None if there is no way to
-        self.count = 0  # of those that were begun
-        self.behind = 0  # talks that the others have held, or given up, since some were lost
-        self.broken: BaseException | None = None
+        self.regroup = regroup  # continues with the survivors; None if the strategy needs all ranks
+        self.count = 0  # exchanges that were started
+        self.behind = 0  # exchanges to skip: since a failure, the other survivors are past them
+        self.broken: BaseException | None = None  # the error after which no exchange may run
 
     @property
     def rank(self) -> int:
-        """This rank, as it was when all were here."""
-        return self.transport.names[self.transport.rank]
+        """This rank's original number."""
+        return self.transport.original_ranks[self.transport.rank]
 
-    def held(self, make: Callable[[], Rounds], meter: Meter) -> Any:
-        """What came of a talk, which is made anew if ranks are lost; None if the others are past it."""
+    def run(self, make: Callable[[], Rounds], meter: Meter) -> Any:
+        """The result of an exchange, which is made again if ranks fail; None if the other ranks are past it."""
         self.check()
         self.count += 1
         while not self.behind:
@@ -44,24 +47,24 @@ class Exchanges:
                 return self.transport.run(make(), meter)
             except Unreachable as error:
                 self.recover(error, self.count)
-            except BaseException as error:  # the other ranks may wait for what was not said
+            except BaseException as error:  # other ranks may wait for what was not sent
                 self.broken = error
                 raise
         self.behind -= 1
         return None
 
     def may_launch(self) -> bool:
-        """Count a talk that is about to begin and goes on meanwhile; false if the others are past it."""
+        """Count an exchange that is about to start in the background; false if the other ranks are past it."""
         self.check()
         self.count += 1
-        past, self.behind = self.behind > 0, max(0, self.behind - 1)
-        return not past
+        skip, self.behind = self.behind > 0, max(0, self.behind - 1)
+        return not skip
 
-    def landed(self, wait: Callable[[], Any]) -> Any:
-        """What came of a talk that was launched; None if it was given up, as ranks were lost meanwhile."""
+    def wait(self, in_flight: Callable[[], Any]) -> Any:
+        """The result of an exchange in the background; None if it was dropped because ranks failed meanwhile."""
         self.check()
         try:
-            return wait()
+            return in_flight()
         except Unreachable as error:
             self.recover(error, self.count + 1)
             return None
@@ -74,49 +77,49 @@ class Exchanges:
             raise RuntimeError("the ranks are out of step since an earlier error; restart") from self.broken
 
     def recover(self, error: Unreachable, resume: int) -> None:
-        """Go on without the ranks that are lost, from the talk of this number on at the earliest; or say so, and stop.
+        """Continue without the failed ranks, at the exchange with this number or a later one; or raise.
 
-        Those who are left may have been at different talks, a few apart.
+        The survivors may have been at different exchanges, a few apart.
         """
-        assert isinstance(self.transport, ProcessGroupTransport), "others tell at once who has stopped, and why"
-        mine = resume
+        assert isinstance(self.transport, ProcessGroupTransport), "other transports report stopped ranks themselves"
+        own = resume
         try:
             while True:
-                _forget_frames(error)
-                meeting = self.transport.hang_up(Note(resume, error.blamed))
-                if self.on_peer_loss == "raise" or self.go_on is None:
-                    self._stop(meeting)
-                decision = meeting.decide()
-                if self.transport.rank not in decision.survivors:
-                    raise PeerLostError(f"the others have gone on without this rank, {self.rank}") from None
+                _clear_frames(error)
+                agreement = self.transport.disconnect(FailureReport(resume, error.ranks))
+                if self.on_peer_loss == "raise" or self.regroup is None:
+                    self._raise(agreement)
+                plan = agreement.decide()
+                if self.transport.rank not in plan.survivors:
+                    raise PeerLostError(f"the other ranks have continued without this rank, {self.rank}") from None
                 try:
-                    self.go_on(decision)
+                    self.regroup(plan)
                     break
                 except Unreachable as another:
-                    error, resume = another, decision.resume
+                    error, resume = another, plan.resume
         except BaseException as problem:
             self.broken = problem
             raise
-        self.behind = decision.resume - mine
+        self.behind = plan.resume - own
 
-    def leave(self, problem: BaseException) -> None:
-        """Stop by oneself, and let the others know why."""
+    def abort(self, problem: BaseException) -> None:
+        """Stop this rank, and report the reason to ranks that wait for it."""
         self.check()
         self.broken = problem
-        self.transport.leave(str(problem))
+        self.transport.abort(str(problem))
 
-    def _stop(self, meeting: FailureAgreement) -> NoReturn:
-        lost = meeting.cause()
-        meeting.wait(lost)
+    def _raise(self, agreement: FailureAgreement) -> NoReturn:
+        failed = agreement.cause()
+        agreement.wait(failed)
         transport = self.transport
-        advice = "" if self.go_on is None else " (attach(..., on_peer_loss='continue') would go on without)"
+        advice = "" if self.regroup is None else " (attach(..., on_peer_loss='continue') would continue without it)"
         raise PeerLostError(
-            f"{told_of(lost, transport.names, transport.timeout)}. "
+            f"{describe_failures(failed, transport.original_ranks, transport.timeout)}. "
             f"This is rank {self.rank}, after step {transport.meter.steps}{advice}"
         ) from None
 
 
-def _forget_frames(error: BaseException) -> None:
-    """Let go of what failed: a group's connections are open for as long as anything holds it."""
+def _clear_frames(error: BaseException) -> None:
+    """Release what the failed frames reference: a group's connections stay open as long as anything references it."""
     traceback.clear_frames(error.__traceback__)
     error.__traceback__ = None

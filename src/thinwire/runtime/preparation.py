@@ -1,4 +1,4 @@
-"""A model, made ready for a strategy."""
+"""Prepares a model for a strategy."""
 
 from collections.abc import Iterable
 
@@ -18,5 +18,5 @@ def prepared(
     size: int = 1,
     hosts: tuple[str, ...] = (),
 ) -> Replica:
-    """As `replica_of`, with the layers changed for strategies that need others."""
+    """The replica of a model, after the strategy has replaced the layers that it factors, if any."""
     return strategy.prepare(replica_of(model, only, rank, size, hosts), model, optimizer)

@@ -1,4 +1,4 @@
-"""A module, as strategies see it."""
+"""Builds a `Replica`, which strategies work on, from a module."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -29,7 +29,7 @@ def replica_of(
     size: int = 1,
     hosts: tuple[str, ...] = (),
 ) -> Replica:
-    """The parameters of a module that are trained (or those of them in `only`), by name, with their kinds of layer."""
+    """The trainable parameters of a module (or those of them in `only`), by name, with the kinds of their layers."""
     wanted = None if only is None else {id(p) for p in only}
     parameters: dict[str, Tensor] = {}
     descriptions: dict[str, Parameter] = {}
@@ -38,20 +38,20 @@ def replica_of(
     for prefix, layer in module.named_modules():
         if any(base.__name__ in SHARDED for base in type(layer).__mro__):
             raise ValueError(
-                "a model sharded by FSDP keeps other parameters on each rank; thinwire takes whole replicas"
+                "FSDP shards a model's parameters over the ranks; thinwire needs a full replica on each rank"
             )
         for name, p in layer.named_parameters(recurse=False):
-            full = _clean(f"{prefix}.{name}" if prefix else name)
+            full_name = _clean(f"{prefix}.{name}" if prefix else name)
             if p.requires_grad and (wanted is None or id(p) in wanted) and id(p) not in seen:
                 seen.add(id(p))
-                _check(full, p, layer)
-                parameters[full] = local(p)
+                _check(full_name, p, layer)
+                parameters[full_name] = local(p)
                 kind, sharded = _kind(layer, prefix, module), is_dtensor(p) and _is_sharded(p)
-                descriptions[full] = Parameter(full, kind, outline(parameters[full]), sharded=sharded)
+                descriptions[full_name] = Parameter(full_name, kind, outline(local(p)), sharded=sharded)
                 if is_dtensor(p):
-                    dtensors[full] = p
+                    dtensors[full_name] = p
     if not parameters:
-        raise ValueError("the model has no parameter that requires a gradient: there is nothing to talk about")
+        raise ValueError("the model has no trainable parameters (none has requires_grad=True)")
     matrices = [name for name, p in parameters.items() if p.dim() > 1]
     if len(matrices) > 1:
         for name, end in ((matrices[0], "first"), (matrices[-1], "last")):
@@ -70,19 +70,19 @@ def _is_sharded(x: Any) -> bool:
 
 
 def local(x: Any) -> Tensor:
-    """The part of a tensor that this rank holds, in the same memory."""
-    mine: Tensor = x.detach().to_local() if is_dtensor(x) else x
-    return mine
+    """This rank's part of a DTensor, in the same memory; any other tensor as it is."""
+    part: Tensor = x.detach().to_local() if is_dtensor(x) else x
+    return part
 
 
 def parameters_of(replica: Replica) -> list[Parameter]:
-    """What reducers may know of each parameter."""
+    """The description of each parameter from which reducers specialize."""
     ranks = tuple(range(replica.size))
     return [replica.descriptions[name]._replace(ranks=ranks) for name in replica.parameters]
 
 
 def _clean(name: str) -> str:
-    # torch.compile adds this; a checkpoint must not depend on whether a model was compiled.
+    # torch.compile adds this prefix; a checkpoint must not depend on whether a model was compiled.
     return name.replace("_orig_mod.", "")
 
 

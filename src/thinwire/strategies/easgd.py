@@ -73,7 +73,7 @@ class EASGD(Independent):
                 for unit, c in zip(units, conversations, strict=True)
             ]
         )
-        lost = tuple(mean.lost for mean in received if mean.lost)
+        lost = tuple(mean.nonfinite for mean in received if mean.nonfinite)
         if lost:
             return StepResult(state, lost)
         centers, states = {}, {}

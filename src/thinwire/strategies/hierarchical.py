@@ -116,14 +116,14 @@ class Hierarchical(Independent):
         layout, outer = self.layout(replica), self._between()
         rounds = self._within().before_update(part_of(replica, layout.group), state.inner)
         inner = yield from within(layout.group, rounds, INSIDE)
-        state, lost = state._replace(inner=inner.state), list(inner.lost)
+        state, lost = state._replace(inner=inner.state), list(inner.nonfinite)
         if not layout.shares or (isinstance(outer, LocalSGD) and state.step >= outer.after):
-            return StepResult(state, inner.lost)
+            return StepResult(state, inner.nonfinite)
         if layout.column:
             outer_result = yield from within(
                 layout.column, outer.before_update(_for_others(replica, layout), state.outer)
             )
-            state, lost = state._replace(outer=outer_result.state), [*lost, *outer_result.lost]
+            state, lost = state._replace(outer=outer_result.state), [*lost, *outer_result.nonfinite]
         lost += yield from within(layout.group, _share_gradients(replica, layout), INSIDE)
         return StepResult(state, tuple(lost))
 
@@ -132,12 +132,12 @@ class Hierarchical(Independent):
         state = state._replace(step=state.step + 1)
         rounds = self._within().after_update(part_of(replica, layout.group), state.inner)
         inner = yield from within(layout.group, rounds, INSIDE)
-        state, lost = state._replace(inner=inner.state), list(inner.lost)
+        state, lost = state._replace(inner=inner.state), list(inner.nonfinite)
         if layout.column:
             outer_result = yield from within(
                 layout.column, outer.after_update(_for_others(replica, layout), state.outer)
             )
-            state, lost = state._replace(outer=outer_result.state), [*lost, *outer_result.lost]
+            state, lost = state._replace(outer=outer_result.state), [*lost, *outer_result.nonfinite]
         if layout.shares and isinstance(outer, LocalSGD) and outer.synchronizes(state.step):
             lost += yield from within(layout.group, _share_parameters(replica, layout), INSIDE)
             if isinstance(within_group := self._within(), LocalSGD):

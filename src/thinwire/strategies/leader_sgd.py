@@ -109,7 +109,7 @@ class LeaderSGD(Independent):
             of_all = yield from self._leader(replica, state)
             state = state._replace(seeds=of_all.seeds, overall=of_all.tensors if self.stale_pull else {})
             leaders.append((of_all, self.pull))
-        lost = tuple(what for leader, _ in leaders for what in leader.lost)
+        lost = tuple(what for leader, _ in leaders for what in leader.nonfinite)
         for leader, pull in () if lost else leaders:
             _pull(units, replica, leader.tensors, pull)
         return StepResult(state, lost)
@@ -138,7 +138,7 @@ class LeaderSGD(Independent):
         return LeaderModel(
             {unit.key: x.reduced.to(working(x.reduced.dtype)) for unit, x in zip(units, received, strict=True)},
             {unit.key: x.state for unit, x in zip(units, received, strict=True)},
-            tuple(x.lost for x in received if x.lost),
+            tuple(x.nonfinite for x in received if x.nonfinite),
         )
 
     def _group(self, replica: Replica) -> tuple[int, ...]:
@@ -152,7 +152,7 @@ class LeaderModel(NamedTuple):
 
     tensors: dict[str, Tensor]
     seeds: dict[str, int]
-    lost: tuple[NonFinite, ...]
+    nonfinite: tuple[NonFinite, ...]
 
 
 def elect_leader(replica: Replica, loss: float, unit: str = "") -> Rounds:

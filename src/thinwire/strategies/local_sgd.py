@@ -34,7 +34,7 @@ class Synchronized(NamedTuple):
 
     deltas: dict[str, Tensor]  # pseudo-gradients: the anchor minus the mean of the replicas
     states: dict[str, State]
-    lost: tuple[NonFinite, ...]
+    nonfinite: tuple[NonFinite, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,7 +119,7 @@ class LocalSGD(Independent, Overlapping):
         all_ranks = tuple(range(replica.size))
         plain = self._plain()
         result = yield from within(all_ranks, plain.before_update(replica, plain.init(replica)), WARM_UP)
-        return StepResult(state, result.lost)
+        return StepResult(state, result.nonfinite)
 
     def _plain(self) -> DataParallel:
         """Gradient averaging for the warm-up, through the same server if there is one."""
@@ -150,8 +150,8 @@ class LocalSGD(Independent, Overlapping):
     ) -> tuple[LocalSGDState, tuple[NonFinite, ...]]:
         """Step the anchor with the outer optimizer; add the local steps taken during the exchange."""
         assert state.left is not None, "it was launched"
-        if arrived.lost:
-            return state._replace(left=None), arrived.lost
+        if arrived.nonfinite:
+            return state._replace(left=None), arrived.nonfinite
         anchors, velocities = {}, {}
         for unit in self.units(replica):
             anchor, velocity = self.outer.step(
@@ -189,5 +189,5 @@ def _synchronize(
     return Synchronized(
         {unit.key: delta.reduced for unit, delta in zip(units, received, strict=True)},
         {unit.key: delta.state for unit, delta in zip(units, received, strict=True)},
-        tuple(delta.lost for delta in received if delta.lost),
+        tuple(delta.nonfinite for delta in received if delta.nonfinite),
     )

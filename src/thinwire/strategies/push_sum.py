@@ -29,7 +29,7 @@ class Arrived(NamedTuple):
     weight: float
     units: dict[str, Tensor]
     seeds: dict[str, State]
-    lost: tuple[NonFinite, ...]
+    nonfinite: tuple[NonFinite, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,8 +117,8 @@ class PushSum(Decentralized, Overlapping):
         self, replica: Replica, state: PushSumState, arrived: Arrived
     ) -> tuple[PushSumState, tuple[NonFinite, ...]]:
         """Add the shares received."""
-        if arrived.lost:
-            return state, arrived.lost
+        if arrived.nonfinite:
+            return state, arrived.nonfinite
         weight = state.weight + arrived.weight
         for unit in self.units(replica):
             total = _share(unit, replica, state.weight).add_(arrived.units[unit.key])
@@ -174,4 +174,4 @@ def _push_unit(
     added = received.reduced.to(x.dtype)
     if unit.reducer.codec != Identity():
         added = added + (x - materialize(received.sent)) * given
-    return added, received.state, received.lost
+    return added, received.state, received.nonfinite

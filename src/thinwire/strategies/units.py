@@ -163,13 +163,13 @@ class Received(NamedTuple):
     reduced: Tensor
     sent: Tensor | Lazy
     state: State
-    lost: NonFinite | None
+    nonfinite: NonFinite | None
 
 
 def checked_exchange(
     unit: Unit, conversation: Conversation, parameters: Mapping[str, Tensor]
 ) -> Generator[Message, Reply[Tensor], Received]:
-    """Run a conversation about a unit's parameters; `lost` is set if they are not finite on some rank."""
+    """Run a conversation about a unit's parameters; `nonfinite` is set if they are not finite on some rank."""
     done = yield from watched(conversation, unit.key)
     lost = None
     if not (done.sent_finite and done.received_finite):

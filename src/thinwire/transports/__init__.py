@@ -1,9 +1,9 @@
-"""Transports: they say it and count it. The only place that knows torch.distributed."""
+"""Transports: deliver messages between ranks and count their bytes. The only layer that knows torch.distributed."""
 
 from .ddp_bucket_hook import BucketHook, ddp_of
-from .failure_agreement import Decision, FailureAgreement, Note, PeerLostError, told_of
-from .in_process import InProcessCluster, InProcessTransport, StoppedError, here
-from .lookup import end_processes, transport_here, transport_in
+from .failure_agreement import FailureAgreement, FailureReport, PeerLostError, RegroupPlan, describe_failures
+from .in_process import InProcessCluster, InProcessTransport, StoppedError, current_transport
+from .lookup import default_transport, end_processes, transport_in
 from .meshes import mesh_of
 from .meter import Meter
 from .process_group import ProcessGroupTransport, Unreachable
@@ -15,30 +15,30 @@ from .worker import Queue, Worker
 
 __all__ = [
     "BucketHook",
-    "Decision",
     "FailureAgreement",
+    "FailureReport",
     "InProcessCluster",
     "InProcessTransport",
     "LockStepError",
     "Meter",
-    "Note",
     "PeerLostError",
     "Post",
     "ProcessGroupTransport",
     "Queue",
     "RandomState",
+    "RegroupPlan",
     "Simulated",
     "StoppedError",
     "Transport",
     "Unreachable",
     "Worker",
+    "current_transport",
     "ddp_of",
+    "default_transport",
+    "describe_failures",
     "end_processes",
-    "here",
     "mesh_of",
     "seed_all",
     "seed_of",
-    "told_of",
-    "transport_here",
     "transport_in",
 ]

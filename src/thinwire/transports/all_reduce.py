@@ -1,8 +1,8 @@
 """Linear messages: the sum of the signals stands for the sum of the tensors, so the signals are all-reduced.
 
 Each rank sums one shard of all signals, in the order of the ranks and in at least 32 bits. Then the ranks gather the
-sums. The volume is that of a ring all-reduce. Unlike with a ring, the result does not depend on what else is in the
-round: a gradient gives the same bits in any bucket, on every rank and in a simulation.
+sums. The volume is that of a ring all-reduce. Unlike with a ring, the result does not depend on the other messages of
+the round: a gradient gives the same bits in any bucket, on every rank and in a simulation.
 """
 
 from collections import defaultdict
@@ -18,7 +18,7 @@ from ..core.precision import working
 
 
 class AllReduce:
-    """The linear messages of a round whose signals have one type and one set of weights."""
+    """Sums the linear messages of a round whose signals share one dtype and one set of weights."""
 
     def __init__(self, weights: Sequence[float], messages: dict[int, tuple[Message, Parts]], rank: int) -> None:
         self.weights, self.messages, self.rank = weights, messages, rank
@@ -30,12 +30,13 @@ class AllReduce:
 
     @classmethod
     def grouped(cls, envelopes: Iterable[tuple[int, Envelope]], rank: int, size: int) -> list["AllReduce"]:
+        """One AllReduce for each dtype and set of weights; envelopes come with their index in the round."""
         groups: dict[Any, dict[int, tuple[Message, Parts]]] = defaultdict(dict)
         for i, (peers, message) in envelopes:
             parts = message.codec.encode((materialize(message.tensor),), message.seed)
-            assert all(part.is_meta for part in parts[1:]), "a linear codec has no side information but outlines"
+            assert all(part.is_meta for part in parts[1:]), "the side information of a linear codec is outlines only"
             groups[tuple(weight for _, weight in peers.weights), parts[0].dtype][i] = (message, parts)
-        # The widest numbers first, so that every group's shard is aligned in the buffer.
+        # The widest dtype first, so that every group's shard is aligned in the buffer.
         ordered = sorted(groups.items(), key=lambda group: -group[0][1].itemsize)
         return [cls(weights, messages, rank) for (weights, _), messages in ordered]
 
@@ -54,12 +55,13 @@ class AllReduce:
         return (stop - start) * self.signal.itemsize
 
     def add_up(self) -> None:
+        """Sum this rank's shard of the signals of all ranks."""
         if not self.shard_bytes(self.rank):
             return
         self.received[self.rank] = self.signal_shard(self.rank)
-        counted = [r for r, weight in enumerate(self.weights) if weight] or [self.rank]  # the others only receive
-        shards = (self.received[r].view(self.signal.dtype) for r in counted)
-        total = weighted_sum(shards, [self.weights[r] for r in counted])
+        summands = [r for r, weight in enumerate(self.weights) if weight] or [self.rank]  # others only receive
+        shards = (self.received[r].view(self.signal.dtype) for r in summands)
+        total = weighted_sum(shards, [self.weights[r] for r in summands])
         self.total_shard(self.rank).view(self.signal.dtype).copy_(total)
 
     def replies(self, shared: dict[Any, Tensor]) -> dict[int, Reply[Tensor]]:
@@ -75,10 +77,10 @@ class AllReduce:
 
 
 def weighted_sum(tensors: Iterable[Tensor | Lazy], weights: Sequence[float]) -> Tensor:
-    """The sum in the given order, in at least 32 bits.
+    """The weighted sum in the given order, in at least 32 bits.
 
-    Multiplications and additions stay apart: joined in one instruction they would round differently, and not every
-    entry of a tensor goes through the same instructions.
+    Multiplications and additions are separate operations: a fused multiply-add rounds differently, and the vectorized
+    part of a tensor may use it where the remainder does not.
     """
     total: Tensor | None = None
     equal = len(set(weights)) == 1
@@ -86,10 +88,10 @@ def weighted_sum(tensors: Iterable[Tensor | Lazy], weights: Sequence[float]) -> 
         if total is not None and isinstance(tensor, Lazy):
             tensor.add_to(total, None if equal else weight)
             continue
-        written = materialize(tensor)
-        term = written if equal else written.to(working(written.dtype)) * weight
+        dense = materialize(tensor)
+        term = dense if equal else dense.to(working(dense.dtype)) * weight
         if total is None:
-            total = term.to(working(term.dtype), copy=equal and written is tensor)
+            total = term.to(working(term.dtype), copy=equal and dense is tensor)
         else:
             total.add_(term)
     assert total is not None, "a sum has at least one term"

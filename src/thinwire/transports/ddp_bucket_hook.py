@@ -1,4 +1,8 @@
-"""The hook that a DDP module keeps for life: DDP takes one and never gives it back, so its content changes instead."""
+"""The communication hook of a DDP module.
+
+DDP takes one hook and cannot remove it. So thinwire registers one hook per module, and attaching or detaching changes
+what that hook does.
+"""
 
 import weakref
 from collections.abc import Callable
@@ -15,27 +19,27 @@ from .process_group import ProcessGroupTransport
 from .transport import Transport
 
 ATTRIBUTE = "_thinwire_hook"
-# Buffers, such as running means, stay each rank's own: only what a method says goes over the link. Since torch 2.13,
-# that has another name.
-BUFFERS = ("forward_sync_buffers", "broadcast_buffers")
-OWN_BUFFERS: dict[str, Any] = {
-    next(name for name in BUFFERS if name in signature(DistributedDataParallel).parameters): False
+# DDP's argument that synchronizes buffers; torch 2.13 renamed it. It is off: each rank keeps its own buffers, such as
+# batch norm statistics, so that only the method's messages use the link.
+BUFFER_ARGUMENTS = ("forward_sync_buffers", "broadcast_buffers")
+LOCAL_BUFFERS: dict[str, Any] = {
+    next(name for name in BUFFER_ARGUMENTS if name in signature(DistributedDataParallel).parameters): False
 }
 
 
 def ddp_of(model: nn.Module, transport: Transport) -> DistributedDataParallel | None:
-    """The model in torch's DDP, if the ranks are processes."""
+    """The model wrapped in torch's DDP; None if the ranks are not processes or there is only one."""
     if not isinstance(transport, ProcessGroupTransport) or transport.size == 1:
         return None
-    return DistributedDataParallel(model, process_group=transport.group, **OWN_BUFFERS)
+    return DistributedDataParallel(model, process_group=transport.group, **LOCAL_BUFFERS)
 
 
 class BucketHook:
-    """Hands DDP's buckets to whoever is attached, or averages them as DDP would by itself."""
+    """Passes DDP's buckets to the attached `exchange`; without one, all-reduces them as DDP does by default."""
 
     def __init__(self, ddp: DistributedDataParallel) -> None:
         self.exchange: Callable[[Any], Future[Tensor]] | None = None
-        self.ddp = weakref.ref(ddp)  # which holds this hook where Python's collector cannot see it
+        self.ddp = weakref.ref(ddp)  # DDP references this hook from C++, where Python's garbage collector cannot see it
         try:
             ddp.register_comm_hook(None, self.hook)
         except RuntimeError as error:
@@ -53,6 +57,6 @@ class BucketHook:
         if self.exchange is not None:
             return self.exchange(bucket)
         ddp = self.ddp()
-        assert ddp is not None, "whoever calls a hook has it"
+        assert ddp is not None, "DDP itself calls this hook"
         averaged: Future[Tensor] = allreduce_hook(ddp.process_group, bucket)
         return averaged

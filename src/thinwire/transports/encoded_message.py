@@ -1,4 +1,4 @@
-"""Messages that are encoded by their senders and decoded one by one by their receivers."""
+"""Messages that each sender encodes with its codec and each receiver decodes one by one."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -35,22 +35,22 @@ class EncodedMessage:
         self.senders = senders if self.receives else set()
         self.receivers = [r for r in receivers if r in route.receivers(size) and r != rank] if self.sends else []
         self.shareable = peers.receivers is None and len({*ranks, rank}) == size
-        # What one buffer stands for: the tensor, or a shard of it.
-        self.whole = outline(self.message.tensor)
-        self.like = self.whole
+        # An outline of what one buffer encodes: the tensor, or a shard of it.
+        self.full = outline(self.message.tensor)
+        self.like = self.full
         if route.result == "shard":
-            self.like = self.whole.new_empty(-(-self.whole.numel() // size))
+            self.like = self.full.new_empty(-(-self.full.numel() // size))
         self.buffer_bytes = payload.sealed_bytes(self.message.codec, self.like)  # None if it depends on the values
         self.most_bytes = payload.most_bytes(self.like)
 
     def encode(self) -> int:
-        """Encode what this rank sends; returns its size."""
+        """Encode what this rank sends; returns the number of bytes."""
         if not self.sends:
             return 0
         if self.message.route.result == "shard":
             flat = materialize(self.message.tensor).flatten()
-            whole = pad(flat, (0, self.like.numel() * self.size - flat.numel()))
-            self.own = [self._encode(shard) for shard in whole.view(self.size, -1)]
+            padded = pad(flat, (0, self.like.numel() * self.size - flat.numel()))
+            self.own = [self._encode(shard) for shard in padded.view(self.size, -1)]
             self.outgoing = {r: self.own[r] for r in self.receivers}
         else:
             self.own = [self._encode(self.message.tensor)]
@@ -73,7 +73,7 @@ class EncodedMessage:
         key = ("encoded", self.index)
         if key not in shared:
             shared[key] = self._result(sent)
-        return shared[key]  # type: ignore[no-any-return]  # ranks share sums of several kinds there
+        return shared[key]  # type: ignore[no-any-return]  # `shared` holds results of several types
 
     def _result(self, sent: Tensor | Lazy) -> Tensor | Lazy:
         route = self.message.route
@@ -81,7 +81,7 @@ class EncodedMessage:
             return self._sum(sent if self.sends else None)
         if route.result == "stack":
             return torch.stack([materialize(x) for x in self._decoded(sent)])
-        assert route.source is not None, "one message has one sender"
+        assert route.source is not None, "only routes with one sender have this result"
         return sent if self.sends else self._decode(self.received[route.source])
 
     def _decoded(self, own: Tensor | Lazy | None) -> Iterator[Tensor | Lazy]:
@@ -102,11 +102,11 @@ class EncodedMessage:
 
     def _sent(self) -> Tensor | Lazy:
         if not self.sends:
-            return self._zeros(self.whole)
+            return self._zeros(self.full)
         if self.message.route.result != "shard":
             return self._decode(self.own[0])
-        whole = torch.cat([materialize(self._decode(shard)) for shard in self.own])
-        return whole[: self.whole.numel()].view(self.whole.shape)
+        padded = torch.cat([materialize(self._decode(shard)) for shard in self.own])
+        return padded[: self.full.numel()].view(self.full.shape)
 
     def _encode(self, x: Tensor | Lazy) -> Tensor:
         return payload.encode(x, self.message.codec, self.message.seed)

@@ -1,7 +1,8 @@
-"""When a rank has died or stalled, the others find out who is left, over the store that all ranks once met at.
+"""After a rank failed, the others agree over the process group's store on which ranks failed and how to continue.
 
-Each rank that notices something leaves a note: whom it cannot reach, and where it is in the order of talks. Then it
-hangs up, so that its own neighbors notice, and so on through the graph. A rank that leaves no note is lost.
+Each rank that notices a failure publishes a report: which ranks it could not reach, and the number of its next
+exchange. Then it closes its connections, so that its own neighbors notice too, and so on through the graph. A rank that
+others report and that publishes no report itself has failed.
 """
 
 import json
@@ -11,19 +12,20 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-LEAVE = 20.0  # seconds to let others read the notes in, before this process may end, and the store with it
-POLL = 0.05
-GONE, STALLED = "gone", "stalled"
-# Seconds for a note of a rank that hung up, or that did not answer in time: it may have waited for another one itself.
-GRACE = {GONE: 1.5, STALLED: 3.0}
+READ_TIMEOUT = 20.0  # seconds to let others read the reports before this process, and with it the store, may end
+POLL = 0.05  # seconds between two reads of the store
+DISCONNECTED, STALLED = "disconnected", "stalled"
+# Seconds to wait for the report of a rank that closed its connection or did not answer in time: it may itself have
+# waited for the rank that failed.
+GRACE = {DISCONNECTED: 1.5, STALLED: 3.0}
 
 
 class PeerLostError(RuntimeError):
-    """Ranks have died, stalled or stopped with an error, and the others cannot go on."""
+    """Ranks have died, stalled or stopped with an error, and the others cannot continue."""
 
 
 class Store(Protocol):
-    """What is used of torch's."""
+    """The methods of `torch.distributed.Store` that are used here."""
 
     def set(self, key: str, value: str) -> None: ...
     def get(self, key: str) -> bytes: ...
@@ -32,115 +34,126 @@ class Store(Protocol):
 
 
 @dataclass(frozen=True)
-class Note:
-    """What a rank has to say about a failure."""
+class FailureReport:
+    """What one rank knows about a failure."""
 
-    resume: int = 0  # the number of the talk that it could hold next
-    blamed: dict[int, str] = field(default_factory=dict)  # GONE or STALLED, by rank
-    left: str = ""  # why it stopped by itself, if it did
+    resume: int = 0  # the number of the next exchange that it could run
+    unreachable: dict[int, str] = field(default_factory=dict)  # DISCONNECTED or STALLED, by rank
+    stopped: str = ""  # why it stopped by itself, if it did
 
 
 @dataclass(frozen=True)
-class Decision:
+class RegroupPlan:
+    """How the survivors continue: the same on all of them."""
+
     survivors: tuple[int, ...]
-    lost: dict[int, str]  # why, by rank
-    resume: int  # the number of the talk that the survivors hold next
+    failed: dict[int, str]  # why, by rank
+    resume: int  # the number of the exchange that the survivors run next
 
 
 class FailureAgreement:
-    """The notes of one failure. Ranks are those of the group that failed."""
+    """The reports about one failure, in a store. Ranks are those of the group in which it happened."""
 
     def __init__(self, store: Store, topic: str, rank: int, size: int, timeout: float) -> None:
         self.store, self.topic, self.rank, self.size = store, topic, rank, size
-        self.timeout = timeout  # seconds within which a rank that is alive notices
-        self.mine = Note()
+        self.timeout = timeout  # seconds within which a live rank notices the failure
+        self.report = FailureReport()
 
-    def leave(self, note: Note) -> None:
-        self.mine = note
-        with suppress(RuntimeError):  # whoever goes on to read finds out
-            self.store.set(f"{self.topic}/{self.rank}", json.dumps(asdict(note)))
+    def publish(self, report: FailureReport) -> None:
+        self.report = report
+        with suppress(RuntimeError):  # without a store, the next read raises
+            self.store.set(f"{self.topic}/{self.rank}", json.dumps(asdict(report)))
 
-    def notes(self) -> dict[int, Note]:
-        there = [rank for rank in range(self.size) if self.store.check([f"{self.topic}/{rank}"])]
-        return {rank: _read(self.store.get(f"{self.topic}/{rank}")) for rank in there}
+    def reports(self) -> dict[int, FailureReport]:
+        published = [rank for rank in range(self.size) if self.store.check([f"{self.topic}/{rank}"])]
+        return {rank: _parsed(self.store.get(f"{self.topic}/{rank}")) for rank in published}
 
     def cause(self) -> dict[int, str]:
-        """Who was lost first, and why: of those who are blamed, the ones without a note, or with one that says so."""
-        found: dict[int, str] = {}
+        """The ranks that failed first, and why: those reported that published no report, or that stopped themselves."""
+        failed: dict[int, str] = {}
         try:
-            for waited, notes in self._watch():
-                found = _lost(notes)
-                # If all have left a note and none is lost, a connection broke, or who stalled has come back in time.
-                if len(notes) == self.size or any(waited >= GRACE.get(why, 0) for why in found.values()):
+            for waited, reports in self._poll():
+                failed = _failed(reports)
+                # If all ranks have reported and none failed, a connection broke, or a stalled rank answered again.
+                if len(reports) == self.size or any(waited >= GRACE.get(why, 0) for why in failed.values()):
                     break
-            self.done()
-        except RuntimeError:  # the store is gone: with it, what others have seen
-            found = found or self.mine.blamed
-        return found
+            self.confirm()
+        except RuntimeError:  # the store is unreachable, and with it the reports of other ranks
+            failed = failed or self.report.unreachable
+        return failed
 
-    def decide(self) -> Decision:
-        """Who goes on: the same answer for all. Waits for the notes of all ranks that nobody blames."""
+    def decide(self) -> RegroupPlan:
+        """The plan for the survivors, the same on all ranks. Waits for a report of every rank that has not failed."""
         try:
-            return self._decided()
+            return self._decide()
         except RuntimeError as error:
             raise PeerLostError(
-                "the store that all ranks once met at cannot be reached: it is gone with rank 0, or with the launcher "
-                f"that kept it ({error})"
+                "the store of the process group cannot be reached: it ended with rank 0, or with the launcher that "
+                f"served it ({error})"
             ) from None
 
-    def _decided(self) -> Decision:
-        notes: dict[int, Note] = {}
-        for waited, notes in self._watch():
-            lost = _lost(notes)
-            sure = {rank for rank, why in lost.items() if waited >= GRACE.get(why, 0)}
-            if len(notes.keys() | sure) == self.size:
+    def _decide(self) -> RegroupPlan:
+        reports: dict[int, FailureReport] = {}
+        for waited, reports in self._poll():
+            failed = _failed(reports)
+            certain = {rank for rank, why in failed.items() if waited >= GRACE.get(why, 0)}
+            if len(reports.keys() | certain) == self.size:
                 break
-        absent = {r: STALLED for r in range(self.size) if r not in notes}
-        lost = absent | _lost(notes)
-        survivors = [r for r in range(self.size) if r not in lost]
-        resume = max((notes[r].resume for r in survivors), default=0)
-        mine = json.dumps({"survivors": survivors, "lost": lost, "resume": resume})
-        agreed = json.loads(self.store.compare_set(f"{self.topic}/decision", "", mine))
-        self.done()
-        lost = {int(r): why for r, why in agreed["lost"].items()}
-        return Decision(tuple(agreed["survivors"]), lost, agreed["resume"])
+        silent = {r: STALLED for r in range(self.size) if r not in reports}
+        failed = silent | _failed(reports)
+        survivors = [r for r in range(self.size) if r not in failed]
+        resume = max((reports[r].resume for r in survivors), default=0)
+        proposed = json.dumps({"survivors": survivors, "failed": failed, "resume": resume})
+        # The first rank to write determines the plan; all others read what it wrote.
+        plan = json.loads(self.store.compare_set(f"{self.topic}/plan", "", proposed))
+        self.confirm()
+        return RegroupPlan(tuple(plan["survivors"]), {int(r): why for r, why in plan["failed"].items()}, plan["resume"])
 
-    def wait(self, lost: Collection[int]) -> None:
-        """Let the others read: with this process, the store may end."""
-        end = time.monotonic() + min(LEAVE, self.timeout)
-        others = [r for r in range(self.size) if r not in {self.rank, *lost}]
+    def wait(self, failed: Collection[int]) -> None:
+        """Wait until the other live ranks have read the reports: the store may end with this process."""
+        end = time.monotonic() + min(READ_TIMEOUT, self.timeout)
+        others = [r for r in range(self.size) if r not in {self.rank, *failed}]
         with suppress(RuntimeError):
             while time.monotonic() < end and not all(self.store.check([f"{self.topic}/read/{r}"]) for r in others):
                 time.sleep(POLL)
 
-    def done(self) -> None:
-        """Tell the others that this rank has read what it has to know."""
+    def confirm(self) -> None:
+        """Mark that this rank has read all it needs from the store."""
         self.store.set(f"{self.topic}/read/{self.rank}", "")
 
-    def _watch(self) -> Iterator[tuple[float, dict[int, Note]]]:
+    def _poll(self) -> Iterator[tuple[float, dict[int, FailureReport]]]:
         start = time.monotonic()
         while (waited := time.monotonic() - start) < self.timeout + GRACE[STALLED]:
-            yield waited, self.notes()
+            yield waited, self.reports()
             time.sleep(POLL)
 
 
-def told_of(lost: dict[int, str], names: tuple[int, ...], timeout: float) -> str:
-    """For people: who was lost, by the ranks that the world began with."""
-    how = {GONE: "is gone: its connection was closed", STALLED: f"has not answered for {timeout:g} seconds"}
-    said = (f"rank {names[rank]} {how.get(why, f'has stopped: {why}')}" for rank, why in sorted(lost.items()))
-    return "; ".join(said) or "the connection to other ranks was lost"
+def describe_failures(failed: dict[int, str], original_ranks: tuple[int, ...], timeout: float) -> str:
+    """Text for an error or warning, with the ranks' original numbers."""
+    texts = {
+        DISCONNECTED: "failed: its connection was closed",
+        STALLED: f"has not answered for {timeout:g} seconds",
+    }
+    described = (
+        f"rank {original_ranks[rank]} {texts.get(why, f'has stopped: {why}')}" for rank, why in sorted(failed.items())
+    )
+    return "; ".join(described) or "the connection to other ranks was lost"
 
 
-def _lost(notes: dict[int, Note]) -> dict[int, str]:
-    """Who is blamed and has left no note, or has left for good. Being gone outweighs not to answer."""
-    blamed: dict[int, str] = {}
-    for note in notes.values():
-        for rank, why in note.blamed.items():
-            if rank not in notes and blamed.get(rank) != GONE:
-                blamed[rank] = why
-    return blamed | {rank: note.left for rank, note in notes.items() if note.left}
+def _failed(reports: dict[int, FailureReport]) -> dict[int, str]:
+    """Ranks that are reported unreachable and published no report, and those that stopped; with the reason.
+
+    If both reasons are reported for a rank, DISCONNECTED counts.
+    """
+    unreachable: dict[int, str] = {}
+    for report in reports.values():
+        for rank, why in report.unreachable.items():
+            if rank not in reports and unreachable.get(rank) != DISCONNECTED:
+                unreachable[rank] = why
+    return unreachable | {rank: report.stopped for rank, report in reports.items() if report.stopped}
 
 
-def _read(data: bytes) -> Note:
-    said: dict[str, Any] = json.loads(data)
-    return Note(said["resume"], {int(rank): why for rank, why in said["blamed"].items()}, said["left"])
+def _parsed(data: bytes) -> FailureReport:
+    fields: dict[str, Any] = json.loads(data)
+    unreachable = {int(rank): why for rank, why in fields["unreachable"].items()}
+    return FailureReport(fields["resume"], unreachable, fields["stopped"])

@@ -1,4 +1,4 @@
-"""Ranks that are threads of one process, each as if it were alone there."""
+"""Ranks that are threads of one process. Each gives the same bits as in a process of its own."""
 
 import sys
 import threading
@@ -24,68 +24,71 @@ from .worker import ImmediateQueue, Queue
 
 INTERRUPTED = "the training was interrupted"
 Result = TypeVar("Result")
-Channel = tuple[tuple[int, ...], int]  # the ranks that speak on it, and which of theirs it is
+Channel = tuple[tuple[int, ...], int]  # the ranks of a group, and the number of the channel between them
 
 
 class StoppedError(PeerLostError):
-    """What a rank waits for cannot come any more."""
+    """A rank waits for a message that can no longer arrive."""
 
 
 class InProcessCluster:
-    """All ranks of a training in one process.
+    """All ranks of a training, as threads of one process.
 
-    They take turns: a rank runs until it waits for others. So each has random numbers of its own, as it would have in a
-    process of its own, and all gives the same bits as there. More than one may run `at_once` if none of them draws
-    from the generators that the process has for all.
+    Ranks take turns: each runs until it waits for a message. Then the process's random generators and `__main__` are
+    swapped for those of the next rank. So each rank has its own, as in a process of its own, and computes the same
+    bits. Up to `max_running` ranks may run at once if none of them uses the global random generators.
     """
 
     def __init__(self, size: int) -> None:
         if size < 1:
-            raise ValueError(f"a world has 1 rank or more, not {size!r}")
+            raise ValueError(f"InProcessCluster takes 1 rank or more, not {size!r}")
         self.size = size
-        self.at_once = 1
-        self.doing: dict[int, str] = {}  # what ranks have said that they are about to do
-        self.talked = [0.0] * size  # seconds of each rank's thread that it has spent on talks
+        self.max_running = 1
+        self.operations: dict[int, str] = {}  # what each rank is about to run, for error messages
+        self.exchange_seconds = [0.0] * size  # CPU seconds that each rank's thread has spent in exchanges
         self._changed = threading.Condition()
         self._running: set[int] = set()
-        self._draws = [RandomState.fresh() for _ in range(size)]
-        self._mains = [sys.modules["__main__"]] * size  # the script, if each rank runs one
-        self._letters: defaultdict[tuple[Channel, int, int], deque[Tensor]] = defaultdict(deque)
-        self._awaits: dict[int, tuple[Channel, list[int]]] = {}  # ranks that wait, and for whom
+        self._random_states = [RandomState.fresh() for _ in range(size)]
+        self._main_modules = [sys.modules["__main__"]] * size  # the script, if each rank runs one
+        self._buffers: defaultdict[tuple[Channel, int, int], deque[Tensor]] = defaultdict(deque)  # sender, receiver
+        self._waiting: dict[int, tuple[Channel, list[int]]] = {}  # the ranks that each waiting rank waits for
         self._stopped: dict[int, str] = {}  # why, by rank
-        self._left: dict[tuple[Channel, int], str] = {}  # why somebody says nothing more on a channel
+        self._aborted: dict[tuple[Channel, int], str] = {}  # why a rank sends nothing more on a channel
         self._interrupted = False
-        self._vain = ""  # why nobody can go on
+        self._deadlock = ""  # its description, once there is one
 
-    def run(self, act: Callable[[], Result]) -> list[Result]:
-        """What a function returns on each rank, where `here()` is that rank's way to the others.
+    def run(self, function: Callable[[], Result]) -> list[Result]:
+        """Run a function on each rank; returns the results. In it, `current_transport()` is the rank's transport.
 
-        If it raises, those who wait for that rank do so too, and the first error is raised here.
+        If it raises on a rank, ranks that wait for that one raise as well, and the first error is raised here.
         """
-        for left in (self._letters, self._awaits, self._stopped, self._left, self.doing):
-            left.clear()  # by an earlier run
-        self._interrupted, self._vain = False, ""
+        for previous in (self._buffers, self._waiting, self._stopped, self._aborted, self.operations):
+            previous.clear()
+        self._interrupted, self._deadlock = False, ""
         results: dict[int, Result] = {}
         errors: dict[int, BaseException] = {}  # in the order in which ranks stopped
 
-        def live(rank: int) -> None:
-            self._begin(rank)
-            token = _here.set(InProcessTransport(self, rank))
-            why = "it has come to its end"
+        def run_rank(rank: int) -> None:
+            self._begin_turn(rank)
+            token = _current.set(InProcessTransport(self, rank))
+            why = "it has finished"
             try:
-                # Backward is done by this thread: one that ranks share would wait for one of them, and none go on.
+                # Run backward on this thread. Autograd's own threads are shared by all ranks: one that waits for a
+                # message would block the others.
                 with torch.autograd.set_multithreading_enabled(False):
-                    results[rank] = act()
-            except BaseException as error:  # whatever it is, the others have to know
+                    results[rank] = function()
+            except BaseException as error:  # of any kind: other ranks must be informed
                 errors[rank] = error
                 why = f"{type(error).__name__}: {error}".rstrip(": ")
             finally:
-                _here.reset(token)
+                _current.reset(token)
                 self._end(rank, why)
 
-        threads = [threading.Thread(target=live, args=(r,), name=f"rank {r}", daemon=True) for r in range(self.size)]
-        self._mains = [sys.modules["__main__"]] * self.size
-        with _kept():
+        threads = [
+            threading.Thread(target=run_rank, args=(r,), name=f"rank {r}", daemon=True) for r in range(self.size)
+        ]
+        self._main_modules = [sys.modules["__main__"]] * self.size
+        with _process_state_restored():
             for thread in threads:
                 thread.start()
             try:
@@ -103,56 +106,59 @@ class InProcessCluster:
     def exchange(
         self, channel: Channel, rank: int, outgoing: dict[int, Tensor], incoming: dict[int, int]
     ) -> dict[int, Tensor]:
-        """Leave letters, and wait for those that are expected."""
+        """Send the outgoing buffers, and wait for the incoming ones."""
         with self._changed:
             if self._interrupted:
                 raise StoppedError(INTERRUPTED)
-            for listener, letter in outgoing.items():
-                self._letters[channel, rank, listener].append(letter)
+            for receiver, buffer in outgoing.items():
+                self._buffers[channel, rank, receiver].append(buffer)
             self._changed.notify_all()
-        self._await(channel, rank, list(incoming))
+        self._wait_for(channel, rank, list(incoming))
         with self._changed:
-            heard = {other: self._letters[channel, other, rank].popleft() for other in incoming}
-        for other, letter in heard.items():
-            if letter.nbytes != incoming[other]:
-                expected = incoming[other]
+            received = {sender: self._buffers[channel, sender, rank].popleft() for sender in incoming}
+        for sender, buffer in received.items():
+            if buffer.nbytes != incoming[sender]:
+                expected = incoming[sender]
                 raise LockStepError(
-                    f"rank {other} sends {letter.nbytes} bytes to rank {rank}, which expects {expected}"
+                    f"rank {sender} sends {buffer.nbytes} bytes to rank {rank}, which expects {expected}"
                 )
-        return heard
+        return received
 
-    def leave(self, channel: Channel, rank: int, why: str) -> None:
-        """Those who wait for this rank on a channel wait in vain."""
+    def abort(self, channel: Channel, rank: int, reason: str) -> None:
+        """Stop a rank on one channel: ranks that wait for it there raise."""
         with self._changed:
-            self._left.setdefault((channel, rank), why)
+            self._aborted.setdefault((channel, rank), reason)
             self._changed.notify_all()
 
-    def _begin(self, rank: int) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: len(self._running) < self.at_once)
-            self._running.add(rank)
-            if self.at_once == 1:
-                self._draws[rank].put()
-                sys.modules["__main__"] = self._mains[rank]  # where pickle looks for what a script defines
+    def set_max_running(self, max_running: int) -> None:
+        """Let this number of ranks run at once. From now on, none may use the global random generators.
 
-    def _pause(self, rank: int) -> None:
+        One rank calls it while all others wait.
+        """
+        with self._changed:
+            self._random_states = [RandomState.now()] * self.size
+            self.max_running = max_running
+            self._changed.notify_all()
+
+    def _begin_turn(self, rank: int) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._running) < self.max_running)
+            self._running.add(rank)
+            if self.max_running == 1:
+                self._random_states[rank].put()
+                sys.modules["__main__"] = self._main_modules[rank]  # where pickle looks up what a script defines
+
+    def _end_turn(self, rank: int) -> None:
         now = RandomState.now()
         with self._changed:
-            if self.at_once > 1 and not torch.equal(now.torch, self._draws[rank].torch):
+            if self.max_running > 1 and not torch.equal(now.torch, self._random_states[rank].torch):
                 raise ValueError(
-                    "a rank has drawn random numbers while another one ran in the same process, which could not be "
-                    "kept apart: use --transport processes, or let ranks take turns"
+                    "a rank used the global random generator while other ranks ran in the same process, so their "
+                    "random numbers depend on each other: use --transport processes, or let ranks take turns"
                 )
-            self._draws[rank] = now
-            self._mains[rank] = sys.modules["__main__"]
+            self._random_states[rank] = now
+            self._main_modules[rank] = sys.modules["__main__"]
             self._running.discard(rank)
-            self._changed.notify_all()
-
-    def loosen(self, at_once: int) -> None:
-        """Let so many ranks run at once, none of which draws any more. For one rank to say, while all others wait."""
-        with self._changed:
-            self._draws = [RandomState.now()] * self.size
-            self.at_once = at_once
             self._changed.notify_all()
 
     def _end(self, rank: int, why: str) -> None:
@@ -161,39 +167,44 @@ class InProcessCluster:
             self._running.discard(rank)
             self._changed.notify_all()
 
-    def _await(self, channel: Channel, rank: int, others: list[int]) -> None:
-        missing = [other for other in others if not self._letters[channel, other, rank]]
+    def _wait_for(self, channel: Channel, rank: int, senders: list[int]) -> None:
+        missing = [sender for sender in senders if not self._buffers[channel, sender, rank]]
         if not missing:
             return
-        self._pause(rank)
+        self._end_turn(rank)
         with self._changed:
-            self._awaits[rank] = channel, others
+            self._waiting[rank] = channel, senders
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._is_ready(rank) or bool(self._why_not(rank)))
-            why_not = "" if self._is_ready(rank) else self._why_not(rank)
-            del self._awaits[rank]
-        self._begin(rank)
-        if why_not:
-            raise StoppedError(why_not)
+            self._changed.wait_for(lambda: self._is_ready(rank) or bool(self._why_stuck(rank)))
+            why_stuck = "" if self._is_ready(rank) else self._why_stuck(rank)
+            del self._waiting[rank]
+        self._begin_turn(rank)
+        if why_stuck:
+            raise StoppedError(why_stuck)
 
     def _is_ready(self, rank: int) -> bool:
-        channel, others = self._awaits[rank]
-        return all(self._letters[channel, other, rank] for other in others)
+        channel, senders = self._waiting[rank]
+        return all(self._buffers[channel, sender, rank] for sender in senders)
 
-    def _why_not(self, rank: int) -> str:
-        """Why what a rank waits for cannot come: whom it waits for has stopped, or everybody waits for somebody."""
+    def _why_stuck(self, rank: int) -> str:
+        """Why a rank waits in vain: a rank that it waits for has stopped, or all ranks wait. Empty if it does not."""
         if self._interrupted:
             return INTERRUPTED
-        channel, others = self._awaits[rank]
-        missing = [other for other in others if not self._letters[channel, other, rank]]
-        whys = {r: self._left.get((channel, r)) or self._stopped.get(r) for r in missing}
-        stopped = [f"rank {channel[0].index(r)} has stopped: {why}" for r, why in whys.items() if why]
+        channel, senders = self._waiting[rank]
+        missing = [sender for sender in senders if not self._buffers[channel, sender, rank]]
+        reasons = {r: self._aborted.get((channel, r)) or self._stopped.get(r) for r in missing}
+        stopped = [f"rank {channel[0].index(r)} has stopped: {reason}" for r, reason in reasons.items() if reason]
         if stopped:
             return "; ".join(stopped)
-        if len(self._awaits.keys() | self._stopped.keys()) == self.size and not any(map(self._is_ready, self._awaits)):
-            doing = "".join(f"; rank {r} in {self.doing[r]}" for r in sorted(self._awaits) if r in self.doing)
-            self._vain = self._vain or f"rank {rank} waits for rank {missing[0]}, which waits for others{doing}"
-        return self._vain
+        all_wait = len(self._waiting.keys() | self._stopped.keys()) == self.size
+        if all_wait and not any(map(self._is_ready, self._waiting)):
+            operations = "".join(
+                f"; rank {r} in {self.operations[r]}" for r in sorted(self._waiting) if r in self.operations
+            )
+            self._deadlock = (
+                self._deadlock or f"rank {rank} waits for rank {missing[0]}, which waits for others{operations}"
+            )
+        return self._deadlock
 
     def _interrupt(self) -> None:
         with self._changed:
@@ -202,87 +213,91 @@ class InProcessCluster:
 
 
 class InProcessTransport(Transport):
-    """A rank's way to others in the same process."""
+    """The transport of a rank that is a thread of an `InProcessCluster`."""
 
     def __init__(
-        self, world: InProcessCluster, me: int, ranks: tuple[int, ...] | None = None, opened: Counter[Any] | None = None
+        self,
+        cluster: InProcessCluster,
+        global_rank: int,
+        ranks: tuple[int, ...] | None = None,
+        opened: Counter[Any] | None = None,
     ):
-        self.world, self._me = world, me
-        self._ranks = tuple(range(world.size)) if ranks is None else ranks
-        self._opened: Counter[Any] = Counter() if opened is None else opened  # channels that this rank has had
+        self.cluster, self._global_rank = cluster, global_rank
+        self._ranks = tuple(range(cluster.size)) if ranks is None else ranks
+        self._opened: Counter[Any] = Counter() if opened is None else opened  # this rank's channels so far, by group
         self._channel: Channel = self._ranks, self._opened[self._ranks]
         self._opened[self._ranks] += 1
-        self.rank, self.size = self._ranks.index(me), len(self._ranks)
-        self.names = tuple(range(self.size))
+        self.rank, self.size = self._ranks.index(global_rank), len(self._ranks)
+        self.original_ranks = tuple(range(self.size))
         self.device, self.meter = torch.device("cpu"), Meter()
 
     @property
     def timeout(self) -> float:
-        return inf  # who has stopped is known at once
+        return inf  # a rank that has stopped is detected at once
 
     @property
     def ranks(self) -> tuple[int, ...]:
         return self._ranks
 
     def deliver(self, post: Post) -> dict[int, Tensor]:
-        caller = here()
-        if caller is not None and caller.world is self.world and caller._me != self._me:
+        caller = current_transport()
+        if caller is not None and caller.cluster is self.cluster and caller._global_rank != self._global_rank:
             raise RuntimeError(
-                f"rank {caller._me} speaks as rank {self._me}: ranks in one process share what modules hold, so make "
-                "what speaks (a Replicator, a handle) in the script itself, and not in a module that it imports"
+                f"rank {caller._global_rank} uses the transport of rank {self._global_rank}: ranks in one process "
+                "share imported modules, so create a Replicator or a handle in the script itself, and not in a module "
+                "that it imports"
             )
-        # Copies, as a wire makes them: who has spoken may go on, and change what it said in place.
-        copies = {id(said): said.clone() for said in post.outgoing.values()}
-        outgoing = {self._ranks[r]: copies[id(said)] for r, said in post.outgoing.items()}
-        heard = self.world.exchange(
-            self._channel, self._me, outgoing, {self._ranks[r]: nbytes for r, nbytes in post.incoming.items()}
-        )
-        found = {self._ranks.index(r): buffer for r, buffer in heard.items()}
-        return {r: post.into[r].copy_(buffer) if r in post.into else buffer for r, buffer in found.items()}
+        # Copies, as a network makes them: the sender may change its tensors in place afterwards.
+        copies = {id(buffer): buffer.clone() for buffer in post.outgoing.values()}
+        outgoing = {self._ranks[r]: copies[id(buffer)] for r, buffer in post.outgoing.items()}
+        incoming = {self._ranks[r]: nbytes for r, nbytes in post.incoming.items()}
+        received = self.cluster.exchange(self._channel, self._global_rank, outgoing, incoming)
+        by_rank = {self._ranks.index(r): buffer for r, buffer in received.items()}
+        return {r: post.into[r].copy_(buffer) if r in post.into else buffer for r, buffer in by_rank.items()}
 
-    def run(self, talk: Rounds, meter: Meter | None = None) -> Any:
+    def run(self, exchange: Rounds, meter: Meter | None = None) -> Any:
         start = time.thread_time()
         try:
-            return super().run(talk, meter)
+            return super().run(exchange, meter)
         finally:
-            self.world.talked[self._me] += time.thread_time() - start
+            self.cluster.exchange_seconds[self._global_rank] += time.thread_time() - start
 
-    def another(self, device: torch.device | None = None, timeout: float | None = None) -> "InProcessTransport":
-        made = InProcessTransport(self.world, self._me, self._ranks, self._opened)
-        made.device = device or self.device
-        return made
+    def duplicate(self, device: torch.device | None = None, timeout: float | None = None) -> "InProcessTransport":
+        transport = InProcessTransport(self.cluster, self._global_rank, self._ranks, self._opened)
+        transport.device = device or self.device
+        return transport
 
-    def among(self, ranks: tuple[int, ...]) -> "InProcessTransport":
-        return InProcessTransport(self.world, self._me, tuple(self._ranks[r] for r in ranks), self._opened)
+    def subgroup(self, ranks: tuple[int, ...]) -> "InProcessTransport":
+        return InProcessTransport(self.cluster, self._global_rank, tuple(self._ranks[r] for r in ranks), self._opened)
 
     def queue(self) -> Queue:
         return ImmediateQueue()
 
-    def note(self, doing: str) -> None:
-        super().note(doing)
-        self.world.doing[self._me] = doing
+    def set_operation(self, operation: str) -> None:
+        super().set_operation(operation)
+        self.cluster.operations[self._global_rank] = operation
 
-    def leave(self, why: str) -> None:
-        self.world.leave(self._channel, self._me, why)
+    def abort(self, reason: str) -> None:
+        self.cluster.abort(self._channel, self._global_rank, reason)
 
     def close(self) -> None:
         pass
 
 
-_here: ContextVar[InProcessTransport | None] = ContextVar("thinwire_rank", default=None)
+_current: ContextVar[InProcessTransport | None] = ContextVar("thinwire_rank", default=None)
 
 
-def here() -> InProcessTransport | None:
-    """The way to the others of the rank that this thread is, if it is one of a `InProcessCluster`."""
-    return _here.get()
+def current_transport() -> InProcessTransport | None:
+    """The transport of the rank that runs in this thread; None outside of an `InProcessCluster`."""
+    return _current.get()
 
 
 @contextmanager
-def _kept() -> Iterator[None]:
-    """What the process has for all, as it was before."""
-    draws, main = RandomState.now(), sys.modules["__main__"]
+def _process_state_restored() -> Iterator[None]:
+    """Restore the process's random generators and `__main__` at the end."""
+    random_state, main = RandomState.now(), sys.modules["__main__"]
     try:
         yield
     finally:
-        draws.put()
+        random_state.put()
         sys.modules["__main__"] = main

@@ -1,4 +1,4 @@
-"""Which transport there is between this rank and the others."""
+"""Chooses the transport for the environment: threads of one process, torch.distributed, or a single rank."""
 
 import os
 from typing import Any
@@ -6,27 +6,27 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .in_process import InProcessCluster, InProcessTransport, here
+from .in_process import InProcessCluster, InProcessTransport, current_transport
 from .process_group import ProcessGroupTransport
 from .transport import Transport
 
 
 def transport_in(group: Any = None, device: torch.device | None = None, timeout: float | None = None) -> Transport:
-    """A new one in a torch.distributed group, or beside another one; by default, to all ranks that there are."""
-    beside = here() if group is None else group
+    """A new transport for the ranks of a torch.distributed group or of another transport; by default, for all ranks."""
+    existing = current_transport() if group is None else group
     return (
-        beside.another(device, timeout)
-        if isinstance(beside, Transport)
+        existing.duplicate(device, timeout)
+        if isinstance(existing, Transport)
         else ProcessGroupTransport(group, device, timeout)
     )
 
 
-def transport_here() -> tuple[Transport, bool]:
-    """One to all ranks that this one was launched with, on CPUs, and whether torch.distributed was started for it.
+def default_transport() -> tuple[Transport, bool]:
+    """A CPU transport for all launched ranks, and whether this call initialized torch.distributed.
 
-    They are threads of a `InProcessCluster`, or processes that torchrun has started, or there is no other.
+    The ranks are threads of an `InProcessCluster`, or processes that torchrun started; otherwise this is the only rank.
     """
-    if here() is not None:
+    if current_transport() is not None:
         return transport_in(), False
     if dist.is_initialized():
         return ProcessGroupTransport(backend="gloo"), False
@@ -37,6 +37,6 @@ def transport_here() -> tuple[Transport, bool]:
 
 
 def end_processes() -> None:
-    """End torch.distributed, if it is still there."""
+    """Destroy the default process group, if there is one."""
     if dist.is_initialized():
         dist.destroy_process_group()

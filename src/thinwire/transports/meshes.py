@@ -1,4 +1,4 @@
-"""torch's meshes of processes, for replicas that are split over several."""
+"""A torch DeviceMesh for replicas that are sharded over several processes."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from .process_group import ProcessGroupTransport
 from .transport import Transport
 
 
-def mesh_of(world: Transport, kind: str, devices: int) -> Any:
-    """Of the processes of this replica, out of all: ranks beside each other are one."""
-    if not isinstance(world, ProcessGroupTransport):
+def mesh_of(transport: Transport, kind: str, devices: int) -> Any:
+    """The mesh of the processes that form this replica: each replica is `devices` consecutive ranks."""
+    if not isinstance(transport, ProcessGroupTransport):
         raise ValueError(
-            "a torch mesh is made of processes, and these ranks are threads of one: launch them with torchrun, or with "
+            "a torch DeviceMesh needs processes, and these ranks are threads of one: launch with torchrun, or with "
             "`thinwire run --transport processes`"
         )
-    whole = init_device_mesh(kind, (world.size // devices, devices), mesh_dim_names=("replica", "device"))
-    return whole["device"]
+    mesh = init_device_mesh(kind, (transport.size // devices, devices), mesh_dim_names=("replica", "device"))
+    return mesh["device"]

@@ -1,4 +1,4 @@
-"""Real processes over torch.distributed: the one file that knows it."""
+"""The transport between processes, over point-to-point operations of torch.distributed."""
 
 import weakref
 from collections.abc import Callable, Iterable
@@ -9,32 +9,32 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .failure_agreement import GONE, STALLED, Decision, FailureAgreement, Note, PeerLostError
+from .failure_agreement import DISCONNECTED, STALLED, FailureAgreement, FailureReport, PeerLostError, RegroupPlan
 from .meter import Meter
 from .rounds import Post
 from .transport import Transport
 from .worker import Queue, Worker
 
-TIMED_OUT = "Timed out"  # what gloo says of a rank that does not answer in time
-GAVE_UP = "Application timeout"  # and of all others from then on
-PROBE = 1  # a tag that nothing is ever sent with
-Op = tuple[Callable[..., dist.Work | None], Tensor, int]  # dist.isend or dist.irecv, of what, to or from whom
+TIMED_OUT = "Timed out"  # in gloo's error about a rank that does not answer in time
+GAVE_UP = "Application timeout"  # in gloo's errors about all other ranks from then on
+PROBE_TAG = 1  # nothing is ever sent with it
+Op = tuple[Callable[..., dist.Work | None], Tensor, int]  # dist.isend or dist.irecv, the buffer, the peer
 
 
 class Unreachable(RuntimeError):
-    """Some ranks could not be spoken with."""
+    """Some ranks could not be reached."""
 
     def __init__(self, problems: dict[int, str]) -> None:
         super().__init__("; ".join(f"rank {rank}: {text}" for rank, text in problems.items()))
         first = {r: text for r, text in problems.items() if GAVE_UP not in text} or problems
-        self.blamed = {rank: STALLED if TIMED_OUT in text else GONE for rank, text in first.items()}
+        self.ranks = {rank: STALLED if TIMED_OUT in text else DISCONNECTED for rank, text in first.items()}
 
 
 class ProcessGroupTransport(Transport):
-    """Holds talks with the ranks of a torch.distributed group.
+    """A transport for the ranks of a torch.distributed process group.
 
-    It speaks on a group of its own, so that its messages never mix with the user's collectives; all ranks of the given
-    group (by default, of all) must make one.
+    It creates a process group of its own, so its messages never mix with the user's collectives. All ranks of the given
+    group (by default, all ranks) must create one.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class ProcessGroupTransport(Transport):
         group: dist.ProcessGroup | None = None,
         device: torch.device | None = None,
         timeout: float | None = None,
-        ranks: tuple[int, ...] | None = None,  # of the group's, if not all
-        backend: str | None = None,  # if not the group's
+        ranks: tuple[int, ...] | None = None,  # of the group; None: all of it
+        backend: str | None = None,  # None: the group's
     ) -> None:
         if not dist.is_initialized():
             raise RuntimeError(
@@ -54,62 +54,60 @@ class ProcessGroupTransport(Transport):
         if backend is not None:
             self._kind = self._kind[0], backend, self._kind[2]
         if timeout is not None:
-            dist.barrier(group)  # ranks may begin further apart than the time in which they will have to answer
-        self.device = device or torch.device("cpu")  # where messages are sent from and received to
+            dist.barrier(group)  # ranks may start further apart than their timeout will be
+        self.device = device or torch.device("cpu")
         self._join()
-        self.names = tuple(range(self.size))  # the ranks of those who are here, when all were
+        self.original_ranks = tuple(range(self.size))
         self.meter = Meter()
 
     @property
     def group(self) -> dist.ProcessGroup:
         group = self._group()
         if group is None:
-            raise RuntimeError("the process group that thinwire speaks in has been destroyed")
+            raise RuntimeError("thinwire's process group has been destroyed")
         return group
 
     def _join(self) -> None:
         self._group, self._closed = _own_group(self._kind), False
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
-        self.gather(b"")  # whoever is connected first, and ends at once, would hang up on those who still connect
+        self.gather(b"")  # a rank that exits at once would disconnect from ranks that still connect
 
     @property
     def timeout(self) -> float:
-        """How many seconds a rank may take to answer."""
-        waits = self._kind[2]
-        return (waits or dist.default_pg_timeout).total_seconds()
+        """Seconds that a rank may take to answer."""
+        return (self._kind[2] or dist.default_pg_timeout).total_seconds()
 
     @property
     def ranks(self) -> tuple[int, ...]:
         return self._kind[0]
 
     def deliver(self, post: Post) -> dict[int, Tensor]:
-        """Send what goes out and wait for what comes in, to and from all ranks at once."""
-        # Starting with the next rank, so that not all ranks speak to the same one first.
+        # Each rank starts with the next one, so that not all ranks send to the same one first.
         outgoing, incoming = (
             sorted(some, key=lambda r: (r - self.rank) % self.size) for some in (post.outgoing, post.incoming)
         )
-        heard = {
+        received = {
             r: post.into[r] if r in post.into else torch.empty(post.incoming[r], dtype=torch.uint8, device=self.device)
             for r in incoming
         }
-        # Receives first: gloo asks for what it is to receive on the connection that it sends on, and a request that
-        # waits behind a long message makes the two directions take turns.
-        receives: list[Op] = [(dist.irecv, heard[r], r) for r in incoming]
-        self._do(receives + [(dist.isend, post.outgoing[r].contiguous(), r) for r in outgoing])
-        return heard
+        # Receives first: gloo requests what it receives on the connection that it sends on. A request that waits behind
+        # a long message would make the two directions take turns.
+        receives: list[Op] = [(dist.irecv, received[r], r) for r in incoming]
+        self._run_ops(receives + [(dist.isend, post.outgoing[r].contiguous(), r) for r in outgoing])
+        return received
 
-    def _do(self, ops: list[Op]) -> None:
-        """Do all that can be done: where a rank cannot be reached, it is known then which."""
-        group, begun = self.group, list[tuple[int, dist.Work]]()
+    def _run_ops(self, ops: list[Op]) -> None:
+        """Run all operations, also after one has failed, so that the error names every rank that cannot be reached."""
+        group, started = self.group, list[tuple[int, dist.Work]]()
         problems: dict[int, str] = {}
-        batched = self._kind[1] == "nccl"  # where all ops of a round have to be in one, be they several or not
-        for some in [ops] if batched and ops else [[op] for op in ops]:
-            peer = some[0][2]
+        batched = self._kind[1] == "nccl"  # which needs all operations of a round in one batch
+        for batch in [ops] if batched and ops else [[op] for op in ops]:
+            peer = batch[0][2]
             try:
-                begun += [(peer, work) for work in _begin(some, group, batched)]
+                started += [(peer, work) for work in _start(batch, group, batched)]
             except RuntimeError as error:
                 problems.setdefault(peer, str(error))
-        for peer, work in begun:
+        for peer, work in started:
             try:
                 work.wait()
             except RuntimeError as error:
@@ -118,122 +116,128 @@ class ProcessGroupTransport(Transport):
             raise Unreachable(problems)
 
     def broadcast(self, tensors: Iterable[Tensor], source: int = 0) -> None:
-        """Overwrite these tensors with the source's, in place."""
         for tensor in tensors:
             dist.broadcast(tensor.detach(), group=self.group, group_src=source)
 
-    def another(self, device: torch.device | None = None, timeout: float | None = None) -> "ProcessGroupTransport":
+    def duplicate(self, device: torch.device | None = None, timeout: float | None = None) -> "ProcessGroupTransport":
         return ProcessGroupTransport(
             self.group, device or self.device, timeout, backend=_backend_for(device or self.device)
         )
 
-    def among(self, ranks: tuple[int, ...]) -> "ProcessGroupTransport":
+    def subgroup(self, ranks: tuple[int, ...]) -> "ProcessGroupTransport":
         return ProcessGroupTransport(self.group, self.device, ranks=ranks, backend=_backend_for(self.device))
 
     def queue(self) -> Queue:
         return Worker()
 
-    def leave(self, why: str) -> None:
+    def abort(self, reason: str) -> None:
         if self.size > 1:
-            meeting = self.hang_up(Note(left=why))
-            meeting.done()  # others may leave as well, and wait for this one to read what they left
-            meeting.wait([])
+            agreement = self.disconnect(FailureReport(stopped=reason))
+            agreement.confirm()  # other ranks may stop as well, and wait until this one has read their reports
+            agreement.wait([])
 
-    def hang_up(self, note: Note) -> FailureAgreement:
-        """Leave a note, and close all connections, so that whoever waits for this rank goes and reads it."""
-        if not note.left:
-            note = replace(note, blamed=self._closed_connections() | note.blamed)
+    def disconnect(self, report: FailureReport) -> FailureAgreement:
+        """Publish a report in the store and close all connections, so that ranks that wait for this one read it."""
+        if not report.stopped:
+            report = replace(report, unreachable=self._closed_connections() | report.unreachable)
         (ranks, backend, _), store = self._kind, dist.distributed_c10d._get_default_store()
         topic = f"thinwire/{backend}/{'-'.join(map(str, ranks))}/{getattr(self.group, 'group_name', '')}"
-        meeting = FailureAgreement(store, topic, self.rank, self.size, self.timeout)
-        meeting.leave(note)
+        agreement = FailureAgreement(store, topic, self.rank, self.size, self.timeout)
+        agreement.publish(report)
         dist.destroy_process_group(self.group)
         self._closed = True
-        return meeting
+        return agreement
 
     def _closed_connections(self) -> dict[int, str]:
-        """Ranks that have hung up or died. Of a machine that is gone, some may have spoken with each other only."""
-        found: dict[int, str] = {}
+        """Ranks that died or disconnected.
+
+        They may be ranks with which this one did not exchange: if a machine fails, some of its ranks may have exchanged
+        with each other only, so no survivor would report them.
+        """
+        closed: dict[int, str] = {}
         for r in range(self.size) if self._kind[1] == "gloo" else ():
             try:
                 if r != self.rank:
-                    dist.irecv(torch.empty(1), group=self.group, group_src=r, tag=PROBE)
+                    dist.irecv(torch.empty(1), group=self.group, group_src=r, tag=PROBE_TAG)
             except RuntimeError as error:
-                if GAVE_UP not in str(error) and TIMED_OUT not in str(error):  # it is this rank that has closed it then
-                    found[r] = GONE
-        return found
+                if GAVE_UP not in str(error) and TIMED_OUT not in str(error):  # else this rank has closed it
+                    closed[r] = DISCONNECTED
+        return closed
 
-    def regroup(self, decision: Decision) -> None:
-        """Go on with those who are left, in a group of their own."""
+    def regroup(self, plan: RegroupPlan) -> None:
+        """Continue with the survivors, in a new process group."""
         ranks, backend, timeout = self._kind
-        self._kind = tuple(ranks[r] for r in decision.survivors), backend, timeout
-        self.names = tuple(self.names[r] for r in decision.survivors)
+        self._kind = tuple(ranks[r] for r in plan.survivors), backend, timeout
+        self.original_ranks = tuple(self.original_ranks[r] for r in plan.survivors)
         try:
             self._join()
         except (RuntimeError, ValueError) as error:
             raise PeerLostError(
-                f"ranks were lost, and the other {len(self.names)} could not make a group of their own: one more may "
-                f"have been lost meanwhile, or a second handle in this process has made theirs ({error})"
+                f"ranks failed, and the other {len(self.original_ranks)} could not create a process group: one more "
+                f"may have failed meanwhile, or a second handle in this process has created the same group ({error})"
             ) from error
-        self.meter.names = self.names
+        self.meter.original_ranks = self.original_ranks
 
     def close(self) -> None:
-        """Leave the group to the next one who speaks to the same ranks."""
+        """Release the process group; the next transport for the same ranks takes it over."""
         if self._group() is not None and not self._closed:
             self._closed = True
             _idle.setdefault(self._kind, []).append(self._group)
 
 
-def _begin(ops: list[Op], group: dist.ProcessGroup, batched: bool) -> list[dist.Work]:
+def _start(ops: list[Op], group: dist.ProcessGroup, batched: bool) -> list[dist.Work]:
     if batched:
-        return dist.batch_isend_irecv([dist.P2POp(do, x, group=group, group_peer=peer) for do, x, peer in ops])
-    ((do, x, peer),) = ops
-    # Without the time that a batch of one takes.
-    work = do(x, group=group, **{"group_src" if do is dist.irecv else "group_dst": peer})
+        return dist.batch_isend_irecv([dist.P2POp(op, x, group=group, group_peer=peer) for op, x, peer in ops])
+    ((op, x, peer),) = ops
+    # Directly: it is faster than a batch of one.
+    work = op(x, group=group, **{"group_src" if op is dist.irecv else "group_dst": peer})
     assert work is not None, "this rank is in the group"
     return [work]
 
 
-# A group that torch still holds: a strong reference would keep its threads alive past destroy_process_group(), and they
-# abort the process when it exits.
+# A weak reference to a process group that torch owns. A strong one would keep the group's threads alive after
+# destroy_process_group(), and they abort the process when it exits.
 GroupRef = weakref.ref[dist.ProcessGroup]
-Kind = tuple[tuple[int, ...], str, timedelta | None]  # ranks, backend, how long it waits
+Kind = tuple[tuple[int, ...], str, timedelta | None]  # global ranks, backend, timeout
 
-# Groups that were made for thinwire and are not in use. They are kept: torch gives a new group of the same ranks the
-# name of one that was destroyed, and finds that one's old addresses under it.
+# Process groups of thinwire that are not in use. They are kept for reuse: torch gives a new group of the same ranks the
+# name of a destroyed one, and would find the old addresses under that name.
 _idle: dict[Kind, list[GroupRef]] = {}
 
 
 def _kind(group: dist.ProcessGroup | None, timeout: float | None, ranks: tuple[int, ...] | None) -> Kind:
-    waits = _timeout(group) if timeout is None else timedelta(seconds=timeout)
-    there = dist.get_process_group_ranks(group)
-    return tuple(there if ranks is None else [there[r] for r in ranks]), dist.get_backend(group), waits
+    wait = _timeout(group) if timeout is None else timedelta(seconds=timeout)
+    global_ranks = dist.get_process_group_ranks(group)
+    members = global_ranks if ranks is None else [global_ranks[r] for r in ranks]
+    return tuple(members), dist.get_backend(group), wait
 
 
 def _backend_for(device: torch.device) -> str:
-    """What carries tensors that are there."""
+    """The backend that sends tensors on this device."""
     return "nccl" if device.type == "cuda" and dist.is_nccl_available() else "gloo"
 
 
 def _timeout(group: dist.ProcessGroup | None) -> timedelta | None:
-    """How long the user's group waits, if it tells: torch has no public name for it."""
+    """The timeout of the user's process group, if torch exposes it; it has no public API for that."""
     try:
         backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
-        waits: timedelta = backend.options._timeout
+        timeout: timedelta = backend.options._timeout
     except (AttributeError, RuntimeError):
         return None
-    return waits
+    return timeout
 
 
 def _own_group(kind: Kind) -> GroupRef:
     ranks, backend, timeout = kind
     alive = [reference for reference in _idle.pop(kind, []) if reference() is not None]
     if alive:
-        # By name: ranks may have let go of theirs in different orders.
+        # By name, the same on all ranks: they may have released their groups in different orders.
         first, *others = sorted(alive, key=lambda reference: getattr(reference(), "group_name", ""))
         _idle[kind] = others
         return first
-    # A group of all ranks is named by a count that all of them share. For fewer, torch counts the groups that each rank
-    # is in, so its members must have joined as many.
-    some = len(ranks) < dist.get_world_size()
-    return weakref.ref(dist.new_group(list(ranks), backend=backend, timeout=timeout, use_local_synchronization=some))
+    # torch names a group of all ranks by a counter that all ranks share. With use_local_synchronization, it names the
+    # group by the number of groups that each member is in, so these numbers must be equal.
+    is_subset = len(ranks) < dist.get_world_size()
+    return weakref.ref(
+        dist.new_group(list(ranks), backend=backend, timeout=timeout, use_local_synchronization=is_subset)
+    )

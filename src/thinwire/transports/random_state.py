@@ -1,4 +1,4 @@
-"""The generators of random numbers that a process has for all."""
+"""The global random number generators of a process: torch, CUDA, numpy and Python."""
 
 import random
 from collections.abc import Mapping
@@ -11,16 +11,16 @@ from torch import Tensor
 
 
 class RandomState(NamedTuple):
-    """Where the process's generators of random numbers are."""
+    """The states of the process's global random number generators."""
 
     torch: Tensor
     numpy: Any
     python: Any
-    cuda: list[Tensor]  # of each GPU, if there are any in use
+    cuda: list[Tensor]  # one per GPU; empty if CUDA is not in use
 
     @classmethod
     def fresh(cls) -> "RandomState":
-        """As in a process that has just begun; Python's and numpy's begin anywhere there."""
+        """The state in a new process. numpy's and Python's generators are seeded randomly there, so theirs are kept."""
         return cls(torch.Generator().get_state(), numpy.random.get_state(), random.getstate(), [])
 
     @classmethod
@@ -37,7 +37,7 @@ class RandomState(NamedTuple):
             torch.cuda.set_rng_state_all(self.cuda)
 
     def plain(self) -> dict[str, Any]:
-        """As plain tensors and numbers."""
+        """The states as plain tensors and numbers, for a checkpoint."""
         name, keys, *rest = self.numpy
         return {"torch": self.torch, "numpy": [name, keys.tolist(), *rest], "python": self.python, "cuda": self.cuda}
 
@@ -48,7 +48,7 @@ class RandomState(NamedTuple):
 
 
 def seed_of(*what: int) -> int:
-    """A seed that differs if anything differs, in as many bits as generators on the CPU use."""
+    """A 32-bit seed derived from all arguments, by a hash; CPU generators use 32 bits."""
     return int.from_bytes(sha256(repr(what).encode()).digest()[:4])
 
 

@@ -28,7 +28,7 @@ class Post(NamedTuple):
     incoming: dict[int, int]
     into: dict[int, Tensor]  # preallocated receive buffers, by rank
     messages: "tuple[RoutedMessage, ...]" = ()  # of this round, for transports that compare them
-    among: tuple[int, ...] = ()  # the ranks that take part in this round
+    members: tuple[int, ...] = ()  # the ranks that take part in this round
 
 
 class RoutedMessage(NamedTuple):
@@ -41,7 +41,7 @@ class RoutedMessage(NamedTuple):
 
 Posts = Generator[Post, dict[int, Tensor], Any]
 Shared = dict[Any, Tensor]  # results of a round that are equal on all ranks; a simulation computes them once
-RoundKey = tuple[tuple[int, ...], int]  # the ranks that take part in a round, and its number among them
+RoundKey = tuple[tuple[int, ...], int]  # the members of a round, and its number for these members
 
 
 def rounds(exchange: Rounds, rank: int, size: int, meter: Meter, shared: defaultdict[RoundKey, Shared]) -> Posts:
@@ -57,22 +57,22 @@ def rounds(exchange: Rounds, rank: int, size: int, meter: Meter, shared: default
             return end.value
         meter.encode_seconds += perf_counter() - start
         meter.rounds += 1
-        among = _among(envelopes, rank, size)
-        replies = yield from _Round(envelopes, among, rank, meter, shared[among, counts[among]]).run()
-        counts[among] += 1
-        shared.pop((among, counts[among] - 2), None)  # no rank is more than a round behind
+        members = _members(envelopes, rank, size)
+        replies = yield from _Round(envelopes, members, rank, meter, shared[members, counts[members]]).run()
+        counts[members] += 1
+        shared.pop((members, counts[members] - 2), None)  # no rank is more than a round behind
 
 
 class _Round:
-    """Its ranks are numbered from 0, whatever their global ranks are."""
+    """One round between its members. In here, ranks are indices into `members`, not global ranks."""
 
     def __init__(
-        self, envelopes: list[Envelope], among: tuple[int, ...], global_rank: int, meter: Meter, shared: Shared
+        self, envelopes: list[Envelope], members: tuple[int, ...], global_rank: int, meter: Meter, shared: Shared
     ) -> None:
-        rank, size = among.index(global_rank), len(among)
+        rank, size = members.index(global_rank), len(members)
         for envelope in envelopes:
             _check(envelope, rank, size)
-        self.envelopes, self.among, self.rank, self.meter, self.shared = envelopes, among, rank, meter, shared
+        self.envelopes, self.members, self.rank, self.meter, self.shared = envelopes, members, rank, meter, shared
         self.others = [r for r in range(size) if r != rank]
         self.encoded = [EncodedMessage(i, e, rank, size) for i, e in enumerate(envelopes) if not _is_summed(e, size)]
         linear = [(i, e) for i, e in enumerate(envelopes) if _is_summed(e, size)]
@@ -115,120 +115,121 @@ class _Round:
             for r in self.others
         }
         incoming = yield from self._sizes(outgoing)
-        received = yield from self._post(_all_joined(outgoing), incoming)
-        nothing, shards = _joined([]), [g.shard_bytes(self.rank) for g in self.summed]
+        received = yield from self._post(_all_concatenated(outgoing), incoming)
+        empty, shards = _concatenated([]), [g.shard_bytes(self.rank) for g in self.summed]
         for r in self.others:
             messages = [m for m in self.encoded if r in m.senders]
             if not (shards or messages):
                 continue
             lengths = shards + [m.buffer_bytes for m in messages]
-            pieces = payload.split(received.get(r, nothing), lengths)  # a rank may send no bytes
+            pieces = payload.split(received.get(r, empty), lengths)  # a rank may send no bytes
             for group, piece in zip(self.summed, pieces, strict=False):
                 group.received[r] = piece
             for message, piece in zip(messages, pieces[len(self.summed) :], strict=True):
                 message.received[r] = piece
 
     def _sizes(self, outgoing: dict[int, list[Tensor]]) -> Generator[Post, dict[int, Tensor], dict[int, int]]:
-        """How many bytes come from each rank; if that varies, ranks send the lengths first."""
+        """Bytes to expect from each rank. If messages vary in length, ranks send each other the lengths first."""
         shards = sum(g.shard_bytes(self.rank) for g in self.summed)
         sizes = {r: shards + sum(m.buffer_bytes or 0 for m in self.encoded if r in m.senders) for r in self.others}
-        varied = [m for m in self.encoded if m.buffer_bytes is None]
-        if varied:
-            sums = {r: sum(piece.nbytes for piece in pieces) for r, pieces in outgoing.items()}
-            written = {nbytes: torch.tensor([nbytes]).view(torch.uint8) for nbytes in set(sums.values())}
+        variable = [m for m in self.encoded if m.buffer_bytes is None]
+        if variable:
+            totals = {r: sum(piece.nbytes for piece in pieces) for r, pieces in outgoing.items()}
+            as_bytes = {nbytes: torch.tensor([nbytes]).view(torch.uint8) for nbytes in set(totals.values())}
             lengths = {
-                r: written[sums[r]].to(pieces[0].device)
+                r: as_bytes[totals[r]].to(pieces[0].device)
                 for r, pieces in outgoing.items()
-                if any(r in m.outgoing for m in varied)
+                if any(r in m.outgoing for m in variable)
             }
-            awaited = {r: SIZE_BYTES for r in self.others if any(r in m.senders for m in varied)}
-            received = yield from self._post(lengths, awaited)
-            most = {r: sum(m.most_bytes for m in varied if r in m.senders) for r in received}
+            expected = {r: SIZE_BYTES for r in self.others if any(r in m.senders for m in variable)}
+            received = yield from self._post(lengths, expected)
+            most = {r: sum(m.most_bytes for m in variable if r in m.senders) for r in received}
             for r, size in received.items():
                 announced = int(size.cpu().view(torch.int64))
                 if not sizes[r] <= announced <= sizes[r] + most[r]:
                     allowed = sizes[r] + most[r]
                     raise PayloadError(
-                        f"rank {self.among[r]} announces {announced} bytes, where {allowed} are the most"
+                        f"rank {self.members[r]} announces {announced} bytes, but at most {allowed} are allowed"
                     )
                 sizes[r] = announced
         return sizes
 
     def _share_sums(self) -> Posts:
         """Gather the shards that every rank has summed."""
-        own = _joined([g.total_shard(self.rank) for g in self.summed])
+        own = _concatenated([g.total_shard(self.rank) for g in self.summed])
         incoming = {r: sum(g.shard_bytes(r) for g in self.summed) for r in self.others}
-        alone = len(self.summed) == 1
-        into = {r: self.summed[0].total_shard(r) for r in self.others} if alone else {}
+        single = len(self.summed) == 1
+        into = {r: self.summed[0].total_shard(r) for r in self.others} if single else {}  # receive in place
         received = yield from self._post(dict.fromkeys(self.others, own), incoming, into)
         for r, buffer in received.items():
             pieces = payload.split(buffer, [g.shard_bytes(r) for g in self.summed])
             for group, piece in zip(self.summed, pieces, strict=True):
-                place = group.total_shard(r)
-                if place.data_ptr() != piece.data_ptr():
-                    place.copy_(piece)
+                shard = group.total_shard(r)
+                if shard.data_ptr() != piece.data_ptr():
+                    shard.copy_(piece)
 
     def _post(
         self, outgoing: dict[int, Tensor], incoming: dict[int, int], into: dict[int, Tensor] | None = None
     ) -> Generator[Post, dict[int, Tensor], dict[int, Tensor]]:
-        among = self.among
-        outgoing = {among[r]: buffer for r, buffer in outgoing.items() if buffer.numel()}
-        incoming = {among[r]: nbytes for r, nbytes in incoming.items() if nbytes}
-        into = {among[r]: buffer for r, buffer in (into or {}).items()}
+        members = self.members
+        outgoing = {members[r]: buffer for r, buffer in outgoing.items() if buffer.numel()}
+        incoming = {members[r]: nbytes for r, nbytes in incoming.items() if nbytes}
+        into = {members[r]: buffer for r, buffer in (into or {}).items()}
         self.meter.count_carried({r: buffer.nbytes for r, buffer in outgoing.items()}, incoming)
-        received = yield Post(outgoing, incoming, into, self.messages, among)
-        return {among.index(r): buffer for r, buffer in received.items()}
+        received = yield Post(outgoing, incoming, into, self.messages, members)
+        return {members.index(r): buffer for r, buffer in received.items()}
 
     def _global(self, ranks: Iterable[int]) -> tuple[int, ...]:
-        return tuple(self.among[r] for r in ranks)
+        return tuple(self.members[r] for r in ranks)
 
 
-def _among(envelopes: list[Envelope], rank: int, size: int) -> tuple[int, ...]:
+def _members(envelopes: list[Envelope], rank: int, size: int) -> tuple[int, ...]:
     """The ranks that take part in a round."""
-    found = {envelope.peers.within for envelope in envelopes} or {None}
-    if len(found) > 1:
-        raise ValueError(f"the messages of a round are among the same ranks, not among {' and '.join(map(str, found))}")
-    among = found.pop()
-    if among is None:
+    groups = {envelope.peers.within for envelope in envelopes} or {None}
+    if len(groups) > 1:
+        raise ValueError(f"the messages of a round need one group of ranks, not {' and '.join(map(str, groups))}")
+    members = groups.pop()
+    if members is None:
         return tuple(range(size))
-    if rank not in among or not all(a < b for a, b in zip([-1, *among], [*among, size], strict=True)):
+    if rank not in members or not all(a < b for a, b in zip([-1, *members], [*members, size], strict=True)):
         raise ValueError(
-            f"rank {rank} of {size} cannot send among ranks {among}: these must include it, each once and in order"
+            f"rank {rank} of {size} cannot send in the group {members}: a group includes the rank itself, and each "
+            "rank once and in order"
         )
-    return among
+    return members
 
 
 def _is_summed(envelope: Envelope, size: int) -> bool:
     peers, message = envelope
-    of_all = peers.receivers is None and len(peers.weights) == size
-    return message.codec.linear and message.route == ALL_REDUCE and of_all
+    to_all = peers.receivers is None and len(peers.weights) == size
+    return message.codec.linear and message.route == ALL_REDUCE and to_all
 
 
 def _check(envelope: Envelope, rank: int, size: int) -> None:
     peers, message = envelope
     ranks = [rank for rank, _ in peers.weights]
     if not all(a < b for a, b in zip([-1, *ranks], [*ranks, size], strict=True)):
-        raise ValueError(f"{peers!r} does not weigh some of the ranks 0 to {size - 1}, each once and in order")
+        raise ValueError(f"{peers!r} must weight ranks from 0 to {size - 1}, each at most once and in order")
     if peers.receivers is not None and not {rank, *peers.receivers} <= set(range(size)):
-        raise ValueError(f"{peers!r} is received by ranks that do not exist: there are {size}")
+        raise ValueError(f"{peers!r} has receivers that do not exist: there are {size} ranks")
     if peers.receivers is None and rank not in ranks:
         raise ValueError(f"{peers!r} does not include rank {rank}")
     some = peers.receivers is not None or len(ranks) < size
     if some and message.route != ALL_REDUCE:
-        raise ValueError(f"a message to some of the ranks is a sum over them, not {message.route}")
+        raise ValueError(f"a message to some of the ranks must have the route all_reduce, not {message.route}")
     missing = [named for named in message.route.named if not 0 <= named < size]
     if missing:
-        raise ValueError(f"a message goes {message.route}, but there are only {size} ranks")
+        raise ValueError(f"a message has the route {message.route}, but there are only {size} ranks")
 
 
-def _all_joined(outgoing: dict[int, list[Tensor]]) -> dict[int, Tensor]:
-    """Each rank's pieces as one buffer; ranks that get the same pieces share it."""
+def _all_concatenated(outgoing: dict[int, list[Tensor]]) -> dict[int, Tensor]:
+    """The pieces for each rank as one buffer; ranks that get the same pieces share it."""
     keys = {r: tuple(map(id, pieces)) for r, pieces in outgoing.items()}
-    made = {key: _joined(outgoing[r]) for key, r in {key: r for r, key in keys.items()}.items()}
-    return {r: made[key] for r, key in keys.items()}
+    buffers = {key: _concatenated(outgoing[r]) for key, r in {key: r for r, key in keys.items()}.items()}
+    return {r: buffers[key] for r, key in keys.items()}
 
 
-def _joined(pieces: list[Tensor]) -> Tensor:
+def _concatenated(pieces: list[Tensor]) -> Tensor:
     if len(pieces) == 1:
         return pieces[0]
     return torch.cat(pieces) if pieces else torch.empty(0, dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""All ranks in one process, round by round."""
+"""Runs the exchanges of all ranks in one thread, round by round, and checks that their messages match."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from .rounds import Post, RoundKey, RoutedMessage, Shared, rounds
 
 
 class LockStepError(RuntimeError):
-    """Ranks do not send the same messages in the same order. Over a real network they would wait forever."""
+    """Ranks do not send the same messages in the same order. Over a real network they would deadlock."""
 
 
 class Simulated:
@@ -63,9 +63,8 @@ class _Mailboxes:
 
     def take(self, rank: int, post: Post) -> None:
         messages = [(message, _Header.of(message)) for message in post.messages]
-        to_all = [_is_to_all(message, post) for message, _ in messages]
-        self._compare_with_first(rank, post, tuple(h for (_, h), whole in zip(messages, to_all, strict=True) if whole))
-        to_some = [entry for entry, whole in zip(messages, to_all, strict=True) if not whole]
+        to_some = [(message, header) for message, header in messages if not _is_to_all(message, post)]
+        self._compare_with_first(rank, post, tuple(h for message, h in messages if _is_to_all(message, post)))
         # Copies, as a network makes them: the sender may change its tensors in place afterwards.
         copies = {id(buffer): buffer.clone() for buffer in post.outgoing.values()}
         for receiver, buffer in post.outgoing.items():
@@ -74,7 +73,7 @@ class _Mailboxes:
         self.waiting[rank] = post, to_some
 
     def deliver(self) -> dict[int, dict[int, Tensor]]:
-        """To all ranks whose incoming buffers have all been sent."""
+        """The received buffers of each rank for which all incoming buffers have been sent."""
         ready = [rank for rank, (post, _) in self.waiting.items() if all(self.buffers[r, rank] for r in post.incoming)]
         return {rank: self._delivered(rank, *self.waiting.pop(rank)) for rank in ready}
 
@@ -91,14 +90,14 @@ class _Mailboxes:
         return received
 
     def _compare_with_first(self, rank: int, post: Post, headers: "tuple[_Header, ...]") -> None:
-        """Messages among all ranks are compared at once, also between ranks that send each other nothing."""
-        key = (post.among, self.counts[rank, post.among])
-        self.counts[rank, post.among] += 1
+        """Compare messages to all members of a round, also between ranks that exchange no buffer."""
+        key = (post.members, self.counts[rank, post.members])
+        self.counts[rank, post.members] += 1
         first, theirs = self.first.setdefault(key, (rank, headers))
         _compare(headers, theirs, f"rank {rank} sends {{}} where rank {first} sends {{}}")
 
     def check_empty(self, results: Mapping[int, Any]) -> None:
-        """All that was sent has been received, and no rank waits."""
+        """LockStepError if a sent buffer was not received, or if a rank still waits."""
         for (rank, other), buffers in self.buffers.items():
             if buffers and other in results:
                 raise LockStepError(_finished(other, rank, buffers[0].post))
@@ -111,7 +110,7 @@ class _Mailboxes:
 
 def _is_to_all(message: RoutedMessage, post: Post) -> bool:
     peers = message.envelope.peers
-    return peers.receivers is None and len(peers.weights) == len(post.among)
+    return peers.receivers is None and len(peers.weights) == len(post.members)
 
 
 def _finished(rank: int, other: int, post: Post) -> str:
@@ -120,7 +119,7 @@ def _finished(rank: int, other: int, post: Post) -> str:
 
 
 class _Header(NamedTuple):
-    """What ranks have to agree on about a message."""
+    """The properties of a message that must be equal on all ranks."""
 
     codec: str
     shape: tuple[int, ...]
@@ -149,5 +148,5 @@ def _notation(codec: Codec) -> str:
 
 def _compare(sent: Sequence[_Header], expected: Sequence[_Header], problem: str) -> None:
     if sent != expected:
-        here, there = next((a, b) for a, b in zip_longest(sent, expected) if a != b)
-        raise LockStepError(problem.format(here or "nothing", there or "nothing"))
+        first, second = next((a, b) for a, b in zip_longest(sent, expected) if a != b)
+        raise LockStepError(problem.format(first or "nothing", second or "nothing"))

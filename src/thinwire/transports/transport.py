@@ -1,4 +1,4 @@
-"""What carries talks between ranks, wherever these are."""
+"""The interface of transports: they run exchanges between ranks, wherever these are."""
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -16,95 +16,99 @@ from .worker import Queue
 
 
 class Transport(ABC):
-    """One rank's way to the others. What it says is said on a channel of its own, which all of them have to open."""
+    """One rank's connection to a group of ranks.
+
+    Each transport has a channel of its own, so its messages never mix with those of another. Opening one is collective:
+    all ranks of the group must do it, in the same order.
+    """
 
     rank: int
     size: int
-    names: tuple[int, ...]  # the ranks of those who are here, when all were
+    original_ranks: tuple[int, ...]  # of the ranks still in the group, their numbers before any rank failed
     device: torch.device  # where messages are sent from and received to
     meter: Meter
-    doing: str = ""
+    operation: str = ""  # that this rank is about to run, for error messages
 
     @property
     @abstractmethod
     def timeout(self) -> float:
-        """How many seconds a rank may take to answer."""
+        """Seconds that a rank may take to answer."""
 
     @property
     @abstractmethod
     def ranks(self) -> tuple[int, ...]:
-        """Those who speak here, by the numbers that they have among all."""
+        """The global ranks of this group."""
 
     @abstractmethod
     def deliver(self, post: Post) -> dict[int, Tensor]:
-        """Send what goes out and wait for what comes in, to and from all ranks at once."""
+        """Send the outgoing buffers and wait for the incoming ones, to and from all ranks at once."""
 
     @abstractmethod
-    def another(self, device: torch.device | None = None, timeout: float | None = None) -> "Transport":
-        """One between the same ranks, with a channel of its own."""
+    def duplicate(self, device: torch.device | None = None, timeout: float | None = None) -> "Transport":
+        """A transport for the same ranks, with a channel of its own. Collective."""
 
     @abstractmethod
-    def among(self, ranks: tuple[int, ...]) -> "Transport":
-        """One between some of the ranks, of which this is one. All of those have to ask for it."""
+    def subgroup(self, ranks: tuple[int, ...]) -> "Transport":
+        """A transport for some of the ranks, of which this is one. Collective for these ranks."""
 
     @abstractmethod
     def queue(self) -> Queue:
-        """From which everything is said."""
+        """The queue that runs this rank's exchanges in order."""
 
-    def note(self, doing: str) -> None:
-        """What this rank is about to do, for errors that tell of it where that can be known."""
-        self.doing = doing
+    def set_operation(self, operation: str) -> None:
+        """Record what this rank is about to run, for error messages."""
+        self.operation = operation
 
     @abstractmethod
-    def leave(self, why: str) -> None:
-        """Stop, and let those know why who wait for this rank."""
+    def abort(self, reason: str) -> None:
+        """Stop this rank, and report the reason to ranks that wait for it."""
 
     @abstractmethod
     def close(self) -> None:
-        """Nothing more is said here."""
+        """Release the channel: nothing more is sent on it."""
 
-    def run(self, talk: Rounds, meter: Meter | None = None) -> Any:
-        """Hold a talk to its end; returns its outcome."""
+    def run(self, exchange: Rounds, meter: Meter | None = None) -> Any:
+        """Run an exchange to its end; returns its result."""
         meter = meter or self.meter
-        steps = rounds(talk, self.rank, self.size, meter, defaultdict(dict))
-        heard: Any = None
+        posts = rounds(exchange, self.rank, self.size, meter, defaultdict(dict))
+        received: Any = None
         while True:
             try:
-                post = steps.send(heard)
+                post = posts.send(received)
             except StopIteration as end:
                 return end.value
             start = perf_counter()
-            heard = self.deliver(post)
+            received = self.deliver(post)
             meter.exchange_seconds += perf_counter() - start
 
-    def counted(self, post: Post) -> dict[int, Tensor]:
-        """Deliver what is no part of a talk, and count it."""
-        meter, sizes = self.meter, {r: said.nbytes for r, said in post.outgoing.items()}
+    def deliver_counted(self, post: Post) -> dict[int, Tensor]:
+        """Deliver and count a post that belongs to no exchange."""
+        meter, sizes = self.meter, {r: buffer.nbytes for r, buffer in post.outgoing.items()}
         meter.rounds += 1
         meter.count_payload("", max(sizes.values(), default=0))
         meter.count_carried(sizes, post.incoming)
         start = perf_counter()
-        heard = self.deliver(post)
+        received = self.deliver(post)
         meter.exchange_seconds += perf_counter() - start
-        return heard
+        return received
 
     def gather(self, data: bytes) -> list[bytes]:
-        """What every rank gives, in the order of the ranks. It is not counted."""
-        mine = torch.frombuffer(bytearray(data or b" "), dtype=torch.uint8).to(self.device)
-        length = torch.tensor([mine.numel()]).view(torch.uint8).to(self.device)
+        """All-gather bytes, in the order of the ranks. Not counted by the meter."""
+        own = torch.frombuffer(bytearray(data or b" "), dtype=torch.uint8).to(self.device)
+        length = torch.tensor([own.numel()]).view(torch.uint8).to(self.device)
         others = [r for r in range(self.size) if r != self.rank]
         lengths = self.deliver(Post(dict.fromkeys(others, length), dict.fromkeys(others, 8), {}))
         sizes = {r: int(n.cpu().view(torch.int64)) for r, n in lengths.items()}
-        heard = self.deliver(Post(dict.fromkeys(others, mine), sizes, {}))
-        return [data if r == self.rank else bytes(heard[r].tolist()) for r in range(self.size)]
+        received = self.deliver(Post(dict.fromkeys(others, own), sizes, {}))
+        return [data if r == self.rank else bytes(received[r].tolist()) for r in range(self.size)]
 
     def broadcast(self, tensors: Iterable[Tensor], source: int = 0) -> None:
-        """Overwrite these tensors with the source's, in place. It is not counted."""
+        """Overwrite the tensors with those of the source, in place. Not counted by the meter."""
         for tensor in tensors:
-            there = tensor.detach()
+            target = tensor.detach()
             if self.rank == source:
-                said = there.contiguous().flatten().view(torch.uint8).to(self.device)
-                self.deliver(Post({r: said for r in range(self.size) if r != source}, {}, {}))
+                buffer = target.contiguous().flatten().view(torch.uint8).to(self.device)
+                self.deliver(Post({r: buffer for r in range(self.size) if r != source}, {}, {}))
             else:
-                heard = self.deliver(Post({}, {source: there.nbytes}, {}))[source]
-                there.copy_(heard.view(there.dtype).view(there.shape))
+                received = self.deliver(Post({}, {source: target.nbytes}, {}))[source]
+                target.copy_(received.view(target.dtype).view(target.shape))

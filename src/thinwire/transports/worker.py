@@ -1,4 +1,4 @@
-"""The one queue per rank from which everything is said, so that all ranks say it in the same order."""
+"""The queue of a rank: all exchanges run on it one by one, so their order is the same on all ranks."""
 
 import atexit
 import queue
@@ -11,30 +11,30 @@ from typing import Any
 
 import torch
 
-GRACE = 5.0  # seconds for a job to end in when the process does; a peer that has died would never answer
+GRACE = 5.0  # seconds that a job may still take when the process exits; a peer that died would never answer
 
 
 class Queue(ABC):
-    """Does one job after the other."""
+    """Runs jobs one after the other."""
 
     @abstractmethod
     def submit(self, job: Callable[[], Any]) -> Future[Any]: ...
 
     @abstractmethod
     def wait(self) -> None:
-        """Return when all that is queued is done."""
+        """Return when all queued jobs are done."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End when what is queued is done."""
+        """Accept no more jobs; end when the queued ones are done, without waiting for that."""
 
     @abstractmethod
     def close(self) -> None:
-        """Finish what is queued, then end."""
+        """Accept no more jobs, and wait until the queued ones are done."""
 
 
 class ImmediateQueue(Queue):
-    """Does each job as it comes, for ranks that take turns: while one computes, no other one would answer."""
+    """Runs each job when it is submitted, for ranks that take turns: while one computes, no other rank would answer."""
 
     def __init__(self) -> None:
         self._closed = False
@@ -42,7 +42,7 @@ class ImmediateQueue(Queue):
     def submit(self, job: Callable[[], Any]) -> Future[Any]:
         _check_open(self._closed)
         future: Future[Any] = Future()
-        _do(job, future)
+        _run(job, future)
         return future
 
     def wait(self) -> None:
@@ -56,7 +56,7 @@ class ImmediateQueue(Queue):
 
 
 class Worker(Queue):
-    """A thread that does one job after the other."""
+    """A thread that runs one job after the other."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
@@ -85,18 +85,18 @@ class Worker(Queue):
         self._thread.join()
 
     def _work(self) -> None:
-        # A thread of our own is free of the caller's autocast and inference modes.
+        # Autocast and inference mode are per thread, so the caller's do not apply here.
         while (entry := self._jobs.get()) is not None:
-            _do(*entry)
-            del entry  # what a finished job held must not outlive it
+            _run(*entry)
+            del entry  # do not keep what the finished job references alive
 
 
 @torch.no_grad()
-def _do(job: Callable[[], Any], future: Future[Any]) -> None:
-    """Gradients are data here."""
+def _run(job: Callable[[], Any], future: Future[Any]) -> None:
+    """Without autograd: to a job, gradients are plain data."""
     try:
         future.set_result(job())
-    except BaseException as error:  # whatever it is, it belongs to whoever waits for the job
+    except BaseException as error:  # of any kind: the caller that waits for the job gets it
         future.set_exception(error)
 
 
@@ -105,12 +105,12 @@ def _check_open(closed: bool) -> None:
         raise RuntimeError("thinwire is detached from this model")
 
 
-_alive: weakref.WeakSet[Worker] = weakref.WeakSet()  # a thread holds its worker for as long as it runs
+_alive: weakref.WeakSet[Worker] = weakref.WeakSet()  # a running thread keeps its worker alive
 
 
 @atexit.register
 def _end_all() -> None:
-    """Let every thread end before the interpreter does: one that is stopped within torch's code aborts the process."""
+    """End every thread before the interpreter exits: a thread that is stopped inside torch code aborts the process."""
     for worker in list(_alive):
         worker.stop()
         worker._thread.join(GRACE)

@@ -1,4 +1,4 @@
-"""What tests run within a network. It does not import thinwire, whose torch takes seconds; so it enters by itself."""
+"""Programs that tests run in a network. They do not import thinwire, as importing torch takes seconds."""
 
 import ctypes
 import json
@@ -12,7 +12,7 @@ NEWNET = 0x40000000
 
 
 def launcher(ranks, token):
-    """Starts ranks as torchrun does, but when one ends, it leaves the others alone."""
+    """Starts ranks as torchrun does, but when one ends, leaves the others running."""
     for rank in range(int(ranks)):
         subprocess.Popen([sys.executable, __file__, "rank", str(rank), token])
     os.wait()
@@ -20,11 +20,11 @@ def launcher(ranks, token):
 
 
 def rank(number, token):
-    """Enters its namespace, tells where it is, and stays."""
-    told = {"rank": int(number), "hub": namespace(), "user": os.readlink("/proc/self/ns/user")}
+    """Enters its namespace, prints where it is, and stays."""
+    report = {"rank": int(number), "hub": namespace(), "user": os.readlink("/proc/self/ns/user")}
     opened = os.open(os.environ["THINWIRE_NAMESPACES"].split(":")[int(number)], os.O_RDONLY)
     assert ctypes.CDLL(None).setns(opened, NEWNET) == 0
-    os.write(1, json.dumps(told | {"namespace": namespace()}).encode() + b"\n")  # print may come in pieces
+    os.write(1, json.dumps(report | {"namespace": namespace()}).encode() + b"\n")  # print may write in several parts
     time.sleep(300)
 
 
@@ -33,21 +33,21 @@ def namespace():
 
 
 def parent(expected, *command):
-    """Starts a command that expects another process as its parent, in its place."""
+    """Starts a command that expects another parent process, with this one in its place."""
     me = os.readlink("/proc/self")
     sys.exit(subprocess.call([me if part == expected else part for part in command]))
 
 
 def listener():
-    """Tells which signals it gets, until half a second after the first."""
-    heard = []
+    """Prints the signals it received until half a second after the first."""
+    received = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, frame: heard.append(number))
+        signal.signal(number, lambda number, frame: received.append(number))
     print("listening", flush=True)
-    while not heard:
+    while not received:
         time.sleep(0.01)
     time.sleep(0.5)
-    print(*heard)
+    print(*received)
     sys.exit(7)
 
 

@@ -5,7 +5,7 @@ from thinwire.lab import links
 
 @pytest.fixture(scope="session")
 def possible() -> None:
-    """Skips where no link can be made."""
+    """Skips tests if no link can be created."""
     reason = links.possible()
     if reason:
         pytest.skip(reason)

@@ -1,4 +1,4 @@
-"""What torchrun starts in a network: all ranks sum a tensor, rank 0 tells how long it took and what was counted."""
+"""Started by torchrun in a network: all ranks sum a tensor; rank 0 prints the time and the interface's bytes."""
 
 import json
 import sys
@@ -19,11 +19,11 @@ def main():
     before, start = links.counters(), time.perf_counter()
     dist.all_reduce(tensor)
     seconds = time.perf_counter() - start
-    dist.barrier()  # so that the last acknowledgements are in
+    dist.barrier()  # so that the last acknowledgements have arrived
     counted = [after - earlier for earlier, after in zip(before, links.counters(), strict=True)]
     if rank == 0:
-        told = {"inside": links.inside(), "sum": float(tensor.sum()), "seconds": seconds, "counted": counted}
-        print(json.dumps(told))
+        report = {"inside": links.inside(), "sum": float(tensor.sum()), "seconds": seconds, "counted": counted}
+        print(json.dumps(report))
     dist.destroy_process_group()
 
 

@@ -15,7 +15,7 @@ budget = "plateau"
 
 
 def written(folder: Path, tables: str, defaults: str = DEFAULTS) -> Path:
-    """A queue file with these tables, whose runs go to `folder/out`."""
+    """A queue file with these tables and `out = folder/out`."""
     path = folder / "queue.toml"
     path.write_text(f'out = "{folder / "out"}"\n{defaults}\n{tables}')
     return path

@@ -1,4 +1,4 @@
-"""What a queue file stands for, and what is wrong with one."""
+"""Reading queue files: their runs, their order, and errors."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def names(found):
     return [item.name for item in found.items()]
 
 
-def test_plans_are_runs_by_priority_and_seed_by_seed(tmp_path):
+def test_runs_are_ordered_by_priority_and_then_seed_by_seed(tmp_path):
     found = queue.read(
         written(
             tmp_path,
@@ -65,7 +65,7 @@ def test_real_links_need_a_quiet_machine(tmp_path):
             methods = ["dense"]
             links = ["10mbit"]
             [[plans]]
-            name = "asked"
+            name = "requested"
             methods = ["dense"]
             quiet_machine = true
             """,
@@ -74,7 +74,7 @@ def test_real_links_need_a_quiet_machine(tmp_path):
     assert {item.entry.name: item.needs_quiet for item in found.items()} == {
         "real": True,
         "modeled": False,
-        "asked": True,
+        "requested": True,
     }
 
 
@@ -93,24 +93,24 @@ def test_real_links_need_a_quiet_machine(tmp_path):
         ('[[plans]]\nmethods = ["dense"]\nlinks = ["10mbits"]', "'10mbits' is not a link"),
         ('[[plans]]\nmethods = ["dense"]\nshards = "dirichlet:x"', "'dirichlet:x' is not a way"),
         ('[[plans]]\nmethods = ["dense"]\nbatch = 1', "a batch of 1 cannot be divided"),
-        ('[[plans]]\nmethods = ["dense"]\nbudget = "small"\ntune = [1, 3]', "chosen by validation"),
+        ('[[plans]]\nmethods = ["dense"]\nbudget = "small"\ntune = [1, 3]', "tuned on validation examples"),
         ('[[plans]]\nmethods = ["dense"]\nname = "a/b"', "a name becomes a folder"),
         ('[[plans]]\nmethods = ["dense"]\npriorty = 1', r"no setting 'priorty' \(did you mean 'priority'\?\)"),
-        ('[[plans]]\nmethods = ["dense"]\npriority = "high"', "priority takes a number, higher goes first, not 'high'"),
+        ('[[plans]]\nmethods = ["dense"]\npriority = "high"', "priority takes a number, higher runs first, not 'high'"),
         ('[[plans]]\nmethods = ["dense"]\ntags = "a"', "tags takes a list of texts, not 'a'"),
         ('[[plans]]\nmethods = ["dense"]\nquiet_machine = 1', "quiet_machine is true or false, not 1"),
         (
             '[[plans]]\nmethods = ["dense"]\n[[plans]]\nmethods = ["dense"]\nsteps = 7',
-            "two plans go to .*: .* and .*--steps 7.*; give one of their tables another name",
+            "two plans have the same file .*: .* and .*--steps 7.*; give one of their tables another name",
         ),
     ],
 )
-def test_a_mistake_in_a_queue_file_is_shown(tables, message, tmp_path):
+def test_a_mistake_in_a_queue_file_is_an_error(tables, message, tmp_path):
     with pytest.raises(PlanError, match=message):
         queue.read(written(tmp_path, tables))
 
 
-def test_a_folder_is_seen_from_the_file_wherever_the_queue_is_started(tmp_path, monkeypatch):
+def test_the_output_folder_is_relative_to_the_queue_file(tmp_path, monkeypatch):
     path = written(tmp_path, '[[plans]]\nmethods = ["dense"]')
     path.write_text(path.read_text().replace(f'out = "{tmp_path / "out"}"', 'out = "../results"'))
     (tmp_path / "elsewhere").mkdir()
@@ -118,28 +118,28 @@ def test_a_folder_is_seen_from_the_file_wherever_the_queue_is_started(tmp_path, 
     assert queue.read(path).out == tmp_path.parent / "results"
 
 
-def test_the_same_run_in_two_tables_is_made_once(tmp_path):
+def test_the_same_run_in_two_tables_is_one_run(tmp_path):
     table = '[[plans]]\nmethods = ["dense"]\nseeds = 3\n'
     for tune, known, unknown in (("", 3, 0), ("tune = [1, 3]\n", 2, 2)):
         found = queue.read(written(tmp_path, 2 * (table + tune)))
         assert (len(found.items()), found.unknown()) == (known, unknown)
 
 
-def test_a_file_of_another_plan_is_a_failure_of_that_run_alone(tmp_path):
+def test_a_run_file_of_another_plan_fails_only_that_run(tmp_path):
     found = queue.read(written(tmp_path, '[[plans]]\nmethods = ["dense", "topk"]'))
     first, second = found.items()
     plan = first.job.plan
     made = example(workload=plan.workload, method="Average()", plan=plan.as_dict(), source=digest(plan.workload))
-    del made.plan["accumulate"]  # as if the setting had come later: its default counts
+    del made.plan["accumulate"]  # as if the setting had been added later: its default is used
     made.write(first.file)
     assert first.finished() is not None
     made.plan["seed"] = 7
     made.write(second.file)
     assert second.finished() is None
-    assert "holds a run of another plan (method 'dense', not 'topk', seed 7, not 1)" in (second.failure() or "")
+    assert "contains a run of another plan (method 'dense', not 'topk', seed 7, not 1)" in (second.failure() or "")
     assert queue.status(found, "q").count("done") == 1
 
 
-def test_a_task_of_ones_own_gives_the_folder_its_name(tmp_path):
+def test_the_folder_of_a_users_task_has_the_name_of_its_class(tmp_path):
     found = queue.read(written(tmp_path, f'[[plans]]\nmethod = "dense"\nworkload = "{called("Slow")}"'))
     assert found.items()[0].file.parts[-3:] == ("Slow", "dense", "seed-1.run.json")

@@ -1,4 +1,4 @@
-"""A queue of real runs, each in a process of its own: finished once, resumed, failed, paused, killed."""
+"""A queue of real runs, each in its own process: finished, resumed, failed, paused, killed."""
 
 import os
 import signal
@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from tests.lab.queue.sample_queues import written
-from tests.lab.runner.killing import below
-from tests.lab.runner.test_resuming import told
+from tests.lab.runner.killing import descendants
+from tests.lab.runner.test_resuming import without_times
 from tests.lab.sample_tasks import called
 from thinwire.lab import queue, report
 from thinwire.lab.recording.runs import MOST_BYTES, Run
@@ -27,19 +27,19 @@ workload = "{called("Slow")}"
 methods = ["topk"]
 steps = 120
 """
-MOMENT = 120.0  # seconds to wait for something at most
+TIMEOUT = 120.0  # seconds
 
 
-def waited(for_what: Callable[[], object]) -> object:
-    until = time.monotonic() + MOMENT
+def wait_for(condition: Callable[[], object]) -> object:
+    until = time.monotonic() + TIMEOUT
     while time.monotonic() < until:
-        if found := for_what():
+        if found := condition():
             return found
         time.sleep(0.02)
-    raise AssertionError("it did not happen")
+    raise AssertionError("the condition did not become true in time")
 
 
-def begun(path: Path) -> subprocess.Popen[bytes]:
+def started(path: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "thinwire", "queue", str(path)], start_new_session=True)
 
 
@@ -56,7 +56,7 @@ def text_of(path: Path) -> str:
     return capture.get()
 
 
-def test_a_queue_goes_on_after_a_failed_run_and_keeps_what_is_finished(tmp_path):
+def test_a_queue_continues_after_a_failed_run_and_keeps_finished_runs(tmp_path):
     path = written(
         tmp_path,
         f"""
@@ -81,18 +81,21 @@ def test_a_queue_goes_on_after_a_failed_run_and_keeps_what_is_finished(tmp_path)
         """,
     )
     before = text_of(path)
-    assert "0 of 6 runs done, 1 waiting for --quiet-machine, 5 left, no run measured yet; no queue is at work" in before
-    said: list[str] = []
+    assert (
+        "0 of 6 runs done, 1 waiting for --quiet-machine, 5 left, no run measured yet; the queue is not running"
+        in before
+    )
+    log: list[str] = []
     with pytest.raises(Failed, match=r"--retry tries them again\):\nbad: dense, seed 1: .*(NaN|not finite)"):
-        queue.run(queue.read(path), said.append)
-    assert said[0] == "bad: dense, seed 1 ..."
-    assert said[-1] == "4 of 6 runs are finished; 1 wait for a quiet machine (--quiet-machine)"
+        queue.run(queue.read(path), log.append)
+    assert log[0] == "bad: dense, seed 1 ..."
+    assert log[-1] == "4 of 6 runs are finished; 1 wait for a quiet machine (--quiet-machine)"
 
     out = tmp_path / "out"
     made = sorted(file.relative_to(out) for file in out.rglob("*.run.json"))
     chosen = {run.plan["lr_scale"] for run in report.read(out) if run.seed == 2}
     assert len(made) == 4
-    assert len(chosen) == 1, "the other seed has the learning rate that was chosen"
+    assert len(chosen) == 1, "the other seed has the tuned learning rate"
     assert all((out / file).stat().st_size <= MOST_BYTES for file in made)
     assert Run.load(out / "Tiny" / "dense" / "seed-1.run.json").tags == ["good"]
     assert report.write(out).exists()
@@ -101,46 +104,46 @@ def test_a_queue_goes_on_after_a_failed_run_and_keeps_what_is_finished(tmp_path)
     assert "failed bad: dense, seed 1:" in after
 
     contents = {file: (out / file).read_bytes() for file in made}
-    said.clear()
+    log.clear()
     with pytest.raises(Failed):
-        queue.run(queue.read(path), said.append)
-    assert len(said) == 1, "nothing was run again"
+        queue.run(queue.read(path), log.append)
+    assert len(log) == 1, "no run is repeated"
     assert {file: (out / file).read_bytes() for file in made} == contents
     with pytest.raises(Failed):
-        queue.run(queue.read(path), said.append, retry=True)
-    assert said[1] == "bad: dense, seed 1 ..."
+        queue.run(queue.read(path), log.append, retry=True)
+    assert log[1] == "bad: dense, seed 1 ..."
 
 
-def test_a_queue_that_is_killed_takes_its_run_with_it_and_goes_on_to_the_same_bits(tmp_path):
+def test_killing_a_queue_kills_its_run_which_resumes_to_the_same_bits(tmp_path):
     (tmp_path / "whole").mkdir()
-    whole, path = written(tmp_path / "whole", SLOW), written(tmp_path, SLOW)
-    with begun(path) as first:
+    uninterrupted, path = written(tmp_path / "whole", SLOW), written(tmp_path, SLOW)
+    with started(path) as first:
         (item,) = queue.read(path).items()
-        waited(lambda: list((item.job.folder / CHECKPOINTS).glob("rank-1-*.pt")) and step_of(path) > 5)
+        wait_for(lambda: list((item.job.folder / CHECKPOINTS).glob("rank-1-*.pt")) and step_of(path) > 5)
         shown = text_of(path)
-        with pytest.raises(ValueError, match=rf"is being worked on by another queue \(process {first.pid}\)"):
+        with pytest.raises(ValueError, match=rf"is in use by another queue \(process {first.pid}\)"):
             queue.run(queue.read(path), lambda text: None)
         first.kill()
     assert "1 running" in shown
     assert "min to go" in shown
-    waited(lambda: not queue.status(queue.read(path), "").at_work)
-    assert "seed 1 begun" in text_of(path)
-    with begun(path) as again, begun(whole) as other:
+    wait_for(lambda: not queue.status(queue.read(path), "").is_running)
+    assert "seed 1 started" in text_of(path)
+    with started(path) as again, started(uninterrupted) as other:
         assert (again.wait(), other.wait()) == (0, 0)
     run, unbroken = (
-        Run.load(folder / "out" / "slow" / "topk" / "seed-1.run.json") for folder in (tmp_path, whole.parent)
+        Run.load(folder / "out" / "slow" / "topk" / "seed-1.run.json") for folder in (tmp_path, uninterrupted.parent)
     )
     assert len(run.resumed) == 1
-    assert told(run) == told(unbroken)
-    assert not item.job.folder.exists(), "what was saved on the way is not needed any more"
+    assert without_times(run) == without_times(unbroken)
+    assert not item.job.folder.exists(), "checkpoints are removed after the run"
 
 
-def test_a_run_that_is_killed_from_outside_is_resumed_at_once(tmp_path):
+def test_a_killed_run_is_resumed_by_its_queue(tmp_path):
     path = written(tmp_path, SLOW)
-    with begun(path) as process:
+    with started(path) as process:
         (item,) = queue.read(path).items()
-        waited(lambda: list((item.job.folder / CHECKPOINTS).glob("rank-1-*.pt")) and step_of(path) > 5)
-        for child in below(process.pid):
+        wait_for(lambda: list((item.job.folder / CHECKPOINTS).glob("rank-1-*.pt")) and step_of(path) > 5)
+        for child in descendants(process.pid):
             os.kill(child, signal.SIGKILL)
         assert process.wait() == 0
     assert len(Run.load(tmp_path / "out" / "slow" / "topk" / "seed-1.run.json").resumed) == 1
@@ -151,21 +154,21 @@ def stopped(process: subprocess.Popen[bytes]) -> bool:
 
 
 @pytest.mark.parametrize("transport", ["simulated", "processes"])
-def test_a_signal_pauses_a_queue_and_another_continues_it(transport, tmp_path):
+def test_sigtstp_pauses_a_queue_and_sigcont_continues_it(transport, tmp_path):
     path, since = written(tmp_path, f'{SLOW}\ntransport = "{transport}"'), time.monotonic()
-    with begun(path) as process:
+    with started(path) as process:
         (item,) = queue.read(path).items()
         checkpoints = item.job.folder / CHECKPOINTS
-        waited(lambda: list(checkpoints.glob("rank-1-*.pt")) and step_of(path) > 5)
+        wait_for(lambda: list(checkpoints.glob("rank-1-*.pt")) and step_of(path) > 5)
         os.kill(process.pid, signal.SIGTSTP)
-        waited(lambda: stopped(process))
-        time.sleep(0.3)  # for what was under way
+        wait_for(lambda: stopped(process))
+        time.sleep(0.3)  # for writes in progress
         before = sorted(checkpoints.iterdir())
         time.sleep(1.0)
-        assert sorted(checkpoints.iterdir()) == before, "the run stands still"
+        assert sorted(checkpoints.iterdir()) == before, "the run is stopped"
         os.kill(process.pid, signal.SIGCONT)
         assert process.wait() == 0
     run = Run.load(tmp_path / "out" / "slow" / "topk" / "seed-1.run.json")
-    # Simulated ranks stay in memory. Real ones would time out, so they are ended and resume.
+    # Simulated ranks stay in memory. Real ones would time out, so they are ended and resumed.
     assert len(run.resumed) == (transport == "processes")
     assert run.took["wall"] < time.monotonic() - since - 1.3, "the pause is not counted"

@@ -1,4 +1,4 @@
-"""Gradients that a run writes down, and what reads them back. Those of real ranks are in test_processes.py."""
+"""Saving the gradients of a run and reading them back; runner/test_processes.py captures those of real ranks."""
 
 import json
 
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.lab.sample_tasks import called
-from thinwire import distributions as laws
+from thinwire import distributions
 from thinwire.cli import main
 from thinwire.lab.recording import captured
 from thinwire.lab.recording.capture import Capture, steps_of
@@ -21,8 +21,8 @@ def plan(method="topk", name="Tiny", **settings):
     return Plan(called(name), method, **({"ranks": 2, "transport": "simulated", "steps": 7, "capture": 3} | settings))
 
 
-def made(folder, *plans):
-    """Run plans, each in its folder; returns the folders."""
+def captured_folders(folder, *plans):
+    """Execute plans, each in its own folder; returns the folders."""
     jobs = [Job(plan, folder / str(number)) for number, plan in enumerate(plans)]
     run_all(jobs, lambda job, event: None)
     return [job.folder for job in jobs]
@@ -34,7 +34,7 @@ def files_of(folder):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return made(tmp_path_factory.mktemp("run"), plan())[0]
+    return captured_folders(tmp_path_factory.mktemp("run"), plan())[0]
 
 
 @pytest.mark.parametrize(
@@ -49,15 +49,15 @@ def folder(tmp_path_factory):
         (9, 1, [1]),
     ],
 )
-def test_steps_are_spread_from_the_first_to_the_last(count, length, steps):
+def test_captured_steps_are_evenly_spaced_from_the_first_to_the_last(count, length, steps):
     assert steps_of(count, length) == steps
 
 
-def test_no_step_comes_twice():
+def test_no_step_is_captured_twice():
     assert all(len(set(steps_of(n, 50))) == n for n in range(1, 51))
 
 
-def test_what_was_captured_tells_what_it_is(folder):
+def test_captured_gradients_have_the_metadata_of_their_run(folder):
     there = captured.read(folder)
     model = task_of(plan()).workload.model()
     assert there.steps == (1, 4, 7)
@@ -71,7 +71,7 @@ def test_what_was_captured_tells_what_it_is(folder):
             gradient = there.gradient(step, name)
             assert gradient.dtype == torch.float32
             assert gradient.shape == there.shapes[name]
-            assert gradient.count_nonzero() > 0.1 * gradient.numel(), "and not what the method leaves of it"
+            assert gradient.count_nonzero() > 0.1 * gradient.numel(), "the gradient before compression, not after"
 
 
 def test_the_first_gradient_is_that_of_rank_0s_first_batch(folder):
@@ -84,9 +84,9 @@ def test_the_first_gradient_is_that_of_rank_0s_first_batch(folder):
         torch.testing.assert_close(there.gradient(1, name), p.grad, rtol=1e-5, atol=1e-8)
 
 
-def test_a_run_is_the_same_with_and_without_it(tmp_path):
+def test_capturing_does_not_change_the_run(tmp_path):
     without, with_it = (
-        json.loads((run / "run.json").read_text()) for run in made(tmp_path, plan(capture=None), plan())
+        json.loads((run / "run.json").read_text()) for run in captured_folders(tmp_path, plan(capture=None), plan())
     )
     assert not (tmp_path / "0" / "gradients").exists()
     assert [point["loss"] for point in without["history"]] == [point["loss"] for point in with_it["history"]]
@@ -94,7 +94,7 @@ def test_a_run_is_the_same_with_and_without_it(tmp_path):
     assert "--capture 3" in with_it["command"]
 
 
-def test_the_command_line_asks_for_it_and_a_run_file_keeps_it(tmp_path):
+def test_capture_is_set_by_command_line_and_by_run_file(tmp_path):
     first, again, several = (tmp_path / name for name in ("first", "again", "several"))
     settings = ["--ranks", "2", "--transport", "simulated", "--steps", "3", "--quiet"]
     arguments = ["train", "--workload", called("Tiny"), "--method", "topk", "--capture", "2", *settings]
@@ -108,11 +108,11 @@ def test_the_command_line_asks_for_it_and_a_run_file_keeps_it(tmp_path):
     assert files_of(several / "topk" / "seed-1") == files_of(first)
 
 
-def test_what_an_unfinished_run_left_is_removed(tmp_path):
-    left = tmp_path / "0" / "gradients" / "step-000002.npz"
-    left.parent.mkdir(parents=True)
-    left.touch()
-    made(tmp_path, plan())
+def test_gradients_of_an_unfinished_run_are_removed(tmp_path):
+    stale = tmp_path / "0" / "gradients" / "step-000002.npz"
+    stale.parent.mkdir(parents=True)
+    stale.touch()
+    captured_folders(tmp_path, plan())
     assert sorted(files_of(tmp_path / "0")) == ["index.json", *(f"step-00000{step}.npz" for step in (1, 4, 7))]
 
 
@@ -125,7 +125,7 @@ def learner_of(model):
     return settings, task, learner
 
 
-def test_parameters_that_a_step_does_not_use_have_gradients_of_zero(tmp_path):
+def test_unused_parameters_have_zero_gradients(tmp_path):
     model = nn.ModuleDict({"used": nn.Linear(2, 2).to(torch.bfloat16), "unused": nn.Linear(2, 2)})
     capture = Capture(*learner_of(model), tmp_path)
     with capture.at(1):
@@ -134,12 +134,12 @@ def test_parameters_that_a_step_does_not_use_have_gradients_of_zero(tmp_path):
     assert there.steps == (1,)
     assert torch.equal(there.gradient(1, "used.weight"), torch.ones(2, 2))
     assert torch.equal(there.gradient(1, "unused.weight"), torch.zeros(2, 2))
-    with capture.at(2):  # which is not due
+    with capture.at(2):  # not due
         model["used"](torch.ones(1, 2, dtype=torch.bfloat16)).sum().backward()
     assert captured.read(tmp_path).steps == (1,)
 
 
-def test_a_step_that_fails_leaves_no_half_file(tmp_path):
+def test_a_failed_step_leaves_no_partial_file(tmp_path):
     model = nn.Linear(2, 2)
     capture = Capture(*learner_of(model), tmp_path)
 
@@ -153,18 +153,18 @@ def test_a_step_that_fails_leaves_no_half_file(tmp_path):
     with pytest.raises(KeyError, match="stop"):
         fail(1, KeyError("stop"))
     assert not list((tmp_path / "gradients").iterdir())
-    with pytest.raises(ValueError, match="comes in several pieces"):
+    with pytest.raises(ValueError, match="arrives in several parts"):
         fail(2)
     model(torch.ones(1, 2)).sum().backward()
-    assert not list((tmp_path / "gradients").iterdir()), "no hook is left either"
+    assert not list((tmp_path / "gradients").iterdir()), "no hook is left registered"
 
 
-def test_it_needs_a_folder():
+def test_capturing_without_a_folder_is_an_error():
     with pytest.raises(ValueError, match="needs a folder"):
         Capture(*learner_of(nn.Linear(2, 2)), None)
 
 
-def test_a_folder_without_gradients_is_told_from_a_damaged_one(tmp_path):
+def test_a_missing_and_a_damaged_index_are_different_errors(tmp_path):
     with pytest.raises(ValueError, match="holds no gradients: `thinwire train --capture N`"):
         captured.read(tmp_path)
     inside = tmp_path / "gradients"
@@ -175,18 +175,18 @@ def test_a_folder_without_gradients_is_told_from_a_damaged_one(tmp_path):
             captured.read(tmp_path)
 
 
-def test_damaged_files_are_named(tmp_path):
-    (run,) = made(tmp_path, plan())
+def test_damaged_files_are_errors_that_name_them(tmp_path):
+    (run,) = captured_folders(tmp_path, plan())
     there, file = captured.read(run), run / "gradients" / "step-000004.npz"
-    whole = file.read_bytes()
+    content = file.read_bytes()
     largest = there.names[0]
-    flipped = bytearray(whole)
-    flipped[len(whole) // 2] ^= 1
-    unclosed = whole.replace(b"), }", b"(, }", 1)  # the shape, in the head of an array
-    packed = bytearray(whole)
-    packed[whole.index(b"PK\x01\x02") + 10] = 99  # the way of compression, in the list of contents
+    flipped = bytearray(content)
+    flipped[len(content) // 2] ^= 1
+    unclosed = content.replace(b"), }", b"(, }", 1)  # the shape in the header of an array
+    packed = bytearray(content)
+    packed[content.index(b"PK\x01\x02") + 10] = 99  # the compression method in the central directory
     other = (run / "gradients" / "index.json").read_bytes()
-    for damaged in (whole[:1000], b"", bytes(flipped), unclosed, bytes(packed), other):
+    for damaged in (content[:1000], b"", bytes(flipped), unclosed, bytes(packed), other):
         file.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"step-000004\.npz is damaged"):
             [there.gradient(4, name) for name in there.names]
@@ -199,8 +199,8 @@ def test_damaged_files_are_named(tmp_path):
         captured.read(run)
 
 
-def test_what_was_captured_follows_a_law(folder):
+def test_captured_gradients_fit_a_generalized_normal_distribution(folder):
     gradient = captured.read(folder).gradient(7, "1.weight")
     gradient = gradient[gradient != 0]  # of pixels that are always dark
-    own, normal = laws.fit_by_likelihood(gradient), laws.fit_by_likelihood(gradient, shape=2)
-    assert laws.kolmogorov(gradient, own) < laws.kolmogorov(gradient, normal)
+    own, normal = distributions.fit_by_likelihood(gradient), distributions.fit_by_likelihood(gradient, shape=2)
+    assert distributions.kolmogorov(gradient, own) < distributions.kolmogorov(gradient, normal)

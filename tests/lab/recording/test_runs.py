@@ -24,7 +24,7 @@ FIELDS = {
     "ratio",
     "seconds",
     "history",
-    # What the report needs besides.
+    # What the report needs in addition.
     *("evaluations", "label", "metric", "better", "modeled", "kinds", "parameters", "batch", "budget", "shards"),
     *("layers", "links", "threads", "machine", "source", "command", "warnings"),
     "straggler",
@@ -61,19 +61,19 @@ def test_a_saved_run_has_the_documented_fields_and_loads_again(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"schema": 99}', '{"schema": 1, "color": "red"}'])
-def test_what_is_not_a_run_is_refused_by_name(tmp_path, text):
+def test_an_invalid_run_file_is_an_error_that_names_it(tmp_path, text):
     path = tmp_path / "run.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=r"run\.json"):
         Run.load(path)
 
 
-def test_a_missing_run_is_refused_by_name(tmp_path):
+def test_a_missing_run_file_is_an_error_that_names_it(tmp_path):
     with pytest.raises(ValueError, match=r"nowhere\.json"):
         Run.load(tmp_path / "nowhere.json")
 
 
-def test_a_run_from_before_links_were_told_of_is_read(tmp_path):
+def test_an_older_run_without_links_is_read(tmp_path):
     path = example(links={"rank": 1, "sent": {"0": 7}, "received": {}}).save(tmp_path)
     stored = json.loads(path.read_text())
     del stored["links"]
@@ -81,7 +81,7 @@ def test_a_run_from_before_links_were_told_of_is_read(tmp_path):
     assert Run.load(path) == example()
 
 
-def test_a_long_run_becomes_a_file_of_at_most_100_kb_with_a_thinner_curve(tmp_path):
+def test_a_long_run_is_saved_in_at_most_100_kb_with_fewer_points_and_layers(tmp_path):
     points = [
         {"step": step, "loss": float(step), "payload_bytes": step, "seconds": float(step)} for step in range(1, 4001)
     ]
@@ -91,8 +91,8 @@ def test_a_long_run_becomes_a_file_of_at_most_100_kb_with_a_thinner_curve(tmp_pa
     kept = Run.load(path)
     assert kept.history[-1]["step"] == 4000
     assert 50 <= len(kept.history) < 4000
-    stretches = zip([0, *(point["step"] for point in kept.history)], kept.history, strict=False)
-    for start, point in stretches:  # a loss is the mean over its stretch
+    intervals = zip([0, *(point["step"] for point in kept.history)], kept.history, strict=False)
+    for start, point in intervals:  # a loss is the mean over its interval
         assert point["loss"] == pytest.approx((start + 1 + point["step"]) / 2)
     assert [layer["elements"] for layer in kept.layers] == list(range(200 - len(kept.layers), 200)), "the largest stay"
     assert kept.layers

@@ -3,23 +3,23 @@ import time
 from thinwire.lab.runner.clocks import Clock
 
 
-def test_a_clock_stands_still_when_it_is_stopped():
+def test_a_paused_clock_does_not_count_time():
     start, clock = time.perf_counter(), Clock()
     time.sleep(0.02)
-    clock.stop()
+    clock.pause()
     time.sleep(0.05)
-    clock.go_on()
+    clock.resume()
     read, all_seconds = clock.read(), time.perf_counter() - start
     assert 0.02 <= read <= all_seconds - 0.05
 
 
-def test_a_clock_tells_how_long_its_thread_was_at_work():
+def test_computed_seconds_are_the_cpu_time_of_the_thread():
     start, clock = time.thread_time(), Clock()
     time.sleep(0.05)
-    clock.stop()
+    clock.pause()
     while time.thread_time() - start < 0.03:  # work that does not count
         pass
-    clock.go_on()
+    clock.resume()
     assert clock.computed() < 0.02
     while time.thread_time() - start < 0.06:
         pass

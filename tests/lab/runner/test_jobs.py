@@ -5,44 +5,44 @@ from rich.console import Console
 
 from tests.lab.sample_tasks import called
 from thinwire.lab import links
-from thinwire.lab.runner import jobs as making
+from thinwire.lab.runner import jobs
 from thinwire.lab.runner.plan import PlanError
 from thinwire.lab.runner.study import cells_of, jobs_in
 
-SAID = {"workload": called("Tiny"), "ranks": 2, "transport": "simulated", "steps": 3}
+SETTINGS = {"workload": called("Tiny"), "ranks": 2, "transport": "simulated", "steps": 3}
 
 
-def test_a_comparison_is_a_run_for_each_method_and_seed(tmp_path):
-    jobs = jobs_in(cells_of(SAID | {"methods": ["dense", "TopK(0.5)"], "seeds": 2, "seed": 7}, tmp_path), {}, {})
-    assert [(job.plan.method, job.plan.seed) for job in jobs] == [
+def test_a_comparison_has_a_run_for_each_method_and_seed(tmp_path):
+    planned = jobs_in(cells_of(SETTINGS | {"methods": ["dense", "TopK(0.5)"], "seeds": 2, "seed": 7}, tmp_path), {}, {})
+    assert [(job.plan.method, job.plan.seed) for job in planned] == [
         ("dense", 7),
         ("TopK(0.5)", 7),
         ("dense", 8),
         ("TopK(0.5)", 8),
     ]
-    assert jobs[1].folder == tmp_path / "TopK-0.5" / "seed-7"
-    assert len({job.folder for job in jobs}) == 4
+    assert planned[1].folder == tmp_path / "TopK-0.5" / "seed-7"
+    assert len({job.folder for job in planned}) == 4
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("settings", "message"),
     [
         ({}, "needs methods"),
         ({"methods": []}, "needs methods"),
         ({"methods": "dense"}, r"methods takes a list such as \['dense', 'topk'\], not 'dense'"),
         ({"methods": ["dense", "dense"]}, "dense is given twice"),
-        ({"methods": ["dense"], "seeds": 0}, "seeds takes how many, 1 or more, or a list of them, not 0"),
+        ({"methods": ["dense"], "seeds": 0}, "seeds takes a number of seeds, 1 or more, or a list of seeds, not 0"),
         ({"methods": ["dense"], "method": "dense"}, "takes methods, not a method"),
         ({"methods": ["dense"], "rank": 2}, "did you mean 'ranks'"),
     ],
 )
-def test_a_mistake_in_a_comparison_is_shown(said, message, tmp_path):
+def test_a_mistake_in_a_comparison_is_an_error(settings, message, tmp_path):
     with pytest.raises(PlanError, match=message):
-        cells_of(SAID | said, tmp_path)
+        cells_of(SETTINGS | settings, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("settings", "message"),
     [
         ({"method": "topkk"}, "did you mean 'topk'"),
         ({"method": "TopK(7)"}, "between 0 and 1"),
@@ -56,32 +56,32 @@ def test_a_mistake_in_a_comparison_is_shown(said, message, tmp_path):
         ({"method": "Server(Sign(), Sign(), dedicated=True)", "ranks": 1}, "needs ranks that train"),
         ({"method": "LocalSGD(Server(Sign(), Sign(), dedicated=True))"}, "needs a method that averages gradients"),
         ({"method": "Server(Sign(), Sign(), rank=1)", "link": "star:1mbit"}, "in the middle of star:1mbit is rank 0"),
-        ({"link": "star:1mbit", "ranks": 1}, "has rank 0 in the middle, and there is no other"),
-        ({"method": "Server(Sign(), Sign(), dedicated=True)", "capture": 1}, "rank 0 only serves"),
+        ({"link": "star:1mbit", "ranks": 1}, "has rank 0 in the middle, and there is no other rank"),
+        ({"method": "Server(Sign(), Sign(), dedicated=True)", "capture": 1}, "rank 0 is a dedicated server"),
     ],
 )
-def test_what_cannot_be_run_is_found_before_anything_runs(said, message, tmp_path):
+def test_a_plan_that_cannot_be_run_is_an_error_before_anything_runs(settings, message, tmp_path):
     with pytest.raises(ValueError, match=message):
-        making.make([making.job_of(SAID | {"method": "topk"} | said, tmp_path / "out")], Console(quiet=True))
+        jobs.make([jobs.job_of(SETTINGS | {"method": "topk"} | settings, tmp_path / "out")], Console(quiet=True))
     assert not (tmp_path / "out").exists()
 
 
-def test_a_server_apart_does_not_hide_what_is_wrong_without_it(tmp_path):
+def test_a_dedicated_server_does_not_hide_an_error_of_plans_without_one(tmp_path):
     methods = {"methods": ["dense", "Server(Sign(), Sign(), dedicated=True)"]}
     with pytest.raises(PlanError, match="a batch of 4 cannot be divided among 5 ranks"):
-        making.make_study(cells_of(SAID | methods | {"ranks": 5, "batch": 4}, tmp_path), Console(quiet=True))
+        jobs.make_study(cells_of(SETTINGS | methods | {"ranks": 5, "batch": 4}, tmp_path), Console(quiet=True))
 
 
-def test_where_no_link_can_be_made_the_modelled_time_is_offered(tmp_path, monkeypatch):
+def test_the_error_for_an_impossible_link_suggests_the_modeled_time(tmp_path, monkeypatch):
     monkeypatch.setattr(links, "possible", lambda: "there are no namespaces")
-    said = SAID | {"method": "topk", "transport": "processes", "link": "100mbit"}
-    with pytest.raises(PlanError, match=r"100mbit cannot be made here: there are no namespaces\. With --modeled"):
-        making.make([making.job_of(said, tmp_path)], Console(quiet=True))
+    settings = SETTINGS | {"method": "topk", "transport": "processes", "link": "100mbit"}
+    with pytest.raises(PlanError, match=r"100mbit cannot be created here: there are no namespaces\. With --modeled"):
+        jobs.make([jobs.job_of(settings, tmp_path)], Console(quiet=True))
 
 
-def test_modelled_runs_say_so(tmp_path):
-    job = making.job_of(SAID | {"method": "topk", "link": "1mbit"}, tmp_path)
-    (run,) = making.make([job], Console(quiet=True))
+def test_modeled_runs_are_marked_as_modeled(tmp_path):
+    job = jobs.job_of(SETTINGS | {"method": "topk", "link": "1mbit"}, tmp_path)
+    (run,) = jobs.make([job], Console(quiet=True))
     assert run.modeled
     assert run.link == "1mbit"
     assert run.seconds["exchange"] == pytest.approx(run.bytes["link"] * 8 / 1e6)
@@ -89,16 +89,16 @@ def test_modelled_runs_say_so(tmp_path):
 
 def test_progress_shows_loss_metric_and_bytes(tmp_path):
     console = Console(record=True, width=120, force_terminal=True, file=io.StringIO())
-    cells = cells_of(SAID | {"methods": ["dense", "fp16"]}, tmp_path)
-    making.make_study(cells, console)
-    making.make_study(cells, console)
+    cells = cells_of(SETTINGS | {"methods": ["dense", "fp16"]}, tmp_path)
+    jobs.make_study(cells, console)
+    jobs.make_study(cells, console)
     shown = console.export_text()
     assert "loss" in shown
     assert "accuracy" in shown
     assert "kB" in shown
-    assert "made before, kept" in shown
+    assert "finished before, kept" in shown
 
 
-def test_quiet_is_quiet(tmp_path, capsys):
-    making.make([making.job_of(SAID | {"method": "topk"}, tmp_path)], Console(), quiet=True)
+def test_quiet_prints_nothing(tmp_path, capsys):
+    jobs.make([jobs.job_of(SETTINGS | {"method": "topk"}, tmp_path)], Console(), quiet=True)
     assert capsys.readouterr().out == ""

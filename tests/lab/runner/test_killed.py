@@ -1,4 +1,4 @@
-"""A parent that is killed leaves nothing behind, and the next run works."""
+"""No processes or namespaces are left after the parent is killed, and the next run works."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pytest
 from thinwire.lab import links
 
 REASON = links.possible()
-pytestmark = pytest.mark.skipif(REASON is not None, reason=f"no link can be made here: {REASON}")
+pytestmark = pytest.mark.skipif(REASON is not None, reason=f"no link can be created here: {REASON}")
 
 
 def command(out: Path, steps: int) -> list[str]:
@@ -22,7 +22,7 @@ def command(out: Path, steps: int) -> list[str]:
 
 
 def marked(mark: str) -> dict[int, str]:
-    """The processes that were started with this mark in their environment, and the network namespace of each."""
+    """The processes with this mark in their environment, and the network namespace of each."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -33,29 +33,29 @@ def marked(mark: str) -> dict[int, str]:
     return found
 
 
-def eventually(what, seconds=60.0):
+def eventually(condition, seconds=60.0):
     until = time.monotonic() + seconds
-    while not what() and time.monotonic() < until:
+    while not condition() and time.monotonic() < until:
         time.sleep(0.1)
-    return what()
+    return condition()
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_nothing_is_left_when_the_parent_ends(tmp_path, how):
+def test_no_process_is_left_when_the_parent_ends(tmp_path, how):
     mark, out = str(tmp_path), tmp_path / "first"
     environment = os.environ | {"THINWIRE_TEST": mark}
     here = os.readlink("/proc/self/ns/net")
     with subprocess.Popen(command(out, 1000), stderr=subprocess.PIPE, text=True, env=environment) as parent:
-        # The hub's namespace, and that of each rank.
+        # The namespaces of the hub and of each rank.
         assert eventually(lambda: (out / "log.txt").exists() and len(set(marked(mark).values()) - {here}) == 3)
         parent.send_signal(how)
-        _, said = parent.communicate(timeout=60)
-    assert eventually(lambda: not marked(mark)), "with its last process, a namespace without a name is gone"
+        _, error = parent.communicate(timeout=60)
+    assert eventually(lambda: not marked(mark)), "an unnamed namespace vanishes with its last process"
     if how == signal.SIGINT:
         assert parent.returncode == 130
-        assert said == "thinwire: interrupted; finished runs are kept, the same command resumes the rest\n"
+        assert error == "thinwire: interrupted; finished runs are kept, the same command resumes the rest\n"
         return
-    # After a kill, the next run works, and leaves nothing either.
+    # After a kill, the next run works and leaves no process either.
     again = subprocess.run(command(tmp_path / "second", 2), capture_output=True, text=True, env=environment)
     assert again.returncode == 0, again.stderr
     assert json.loads((tmp_path / "second" / "run.json").read_text())["steps"] == 2

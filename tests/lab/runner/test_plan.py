@@ -35,36 +35,36 @@ OTHERS = (
 )
 
 
-def test_a_plan_comes_back_from_its_run_file(tmp_path):
+def test_a_plan_is_read_back_from_its_run_file(tmp_path):
     for plan in (PLAN, *OTHERS):
         file = tmp_path / "run.toml"
         file.write_text(plan.to_toml())
         assert plan_of(read_file(file)) == plan
 
 
-def test_a_plan_comes_back_from_its_command():
+def test_a_plan_is_read_back_from_its_command():
     import shlex
 
     for plan in (PLAN, *OTHERS):
         program, *arguments = shlex.split(plan.command())
         assert program == "thinwire"
-        asked = request_of(parser().parse_args(arguments))
-        assert plan_of(asked.said) == plan
-        assert asked.out == Path("runs/again")
+        request = request_of(parser().parse_args(arguments))
+        assert plan_of(request.settings) == plan
+        assert request.out == Path("runs/again")
 
 
-def test_every_flag_has_a_place_in_the_run_file():
+def test_the_run_file_contains_every_setting():
     assert set(tomllib.loads(PLAN.to_toml())) | {"epochs", "batch_per_rank"} == set(Plan.__dataclass_fields__)
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("settings", "message"),
     [
-        ({"ranks": 0}, "ranks takes a whole number above 0, not 0"),
+        ({"ranks": 0}, "ranks takes an integer above 0, not 0"),
         ({"ranks": "4"}, "not '4'"),
         ({"ranks": True}, "not True"),
-        ({"steps": 2.5}, "steps takes a whole number above 0, not 2.5"),
-        ({"capture": 0}, "capture takes a whole number above 0, not 0"),
+        ({"steps": 2.5}, "steps takes an integer above 0, not 2.5"),
+        ({"capture": 0}, "capture takes an integer above 0, not 0"),
         ({"epochs": -1}, "epochs takes a number above 0, not -1"),
         ({"steps": 1, "epochs": 1}, "steps or epochs, not both"),
         ({"transport": "pigeon"}, "the transport is one of processes, simulated, not 'pigeon'"),
@@ -73,40 +73,40 @@ def test_every_flag_has_a_place_in_the_run_file():
         ({"modeled": "yes"}, "modeled is true or false, not 'yes'"),
         ({"link": 100}, "link takes a text, not 100"),
         ({"batch": 8, "batch_per_rank": 2}, "a batch over all ranks or one per rank, not both (8 and 2)"),
-        ({"accumulate": 0}, "accumulate takes a whole number above 0, not 0"),
-        ({"accumulate": 2, "capture": 1}, "gradients that are accumulated come in pieces"),
+        ({"accumulate": 0}, "accumulate takes an integer above 0, not 0"),
+        ({"accumulate": 2, "capture": 1}, "accumulated gradients arrive in parts"),
         ({"alone": True, "method": "topk"}, "a rank that trains alone exchanges nothing: it takes dense"),
         ({"lr_scale": 0}, "lr_scale takes a number above 0, not 0"),
-        ({"warmup": 1}, "warmup is a share of the steps, from 0 to below 1, not 1"),
-        ({"straggler": "slow"}, "'slow' is no straggler: write RANK:FACTOR, such as 1:3"),
-        ({"straggler": "4:3"}, "the straggler is one of the ranks 0 to 3, not 4"),
-        ({"straggler": "1:0.5"}, "a straggler is 1 times slower or more, not 0.5 times"),
-        ({"straggler": "1:-3"}, "'1:-3' is no straggler"),
+        ({"warmup": 1}, "warmup is a fraction of the steps, from 0 to below 1, not 1"),
+        ({"straggler": "slow"}, "'slow' is not a straggler: write RANK:FACTOR, such as 1:3"),
+        ({"straggler": "4:3"}, "the straggler must be one of the ranks 0 to 3, not 4"),
+        ({"straggler": "1:0.5"}, "a straggler must be at least 1 times slower, not 0.5 times"),
+        ({"straggler": "1:-3"}, "'1:-3' is not a straggler"),
         ({"straggler": 3}, "straggler takes a text, not 3"),
         ({"seed": -1}, "a seed is a number from 0 to 32767, not -1"),
         ({"rank": 4}, "no setting 'rank' (did you mean 'ranks'?)"),
     ],
 )
-def test_a_mistake_is_shown(said, message):
+def test_an_invalid_setting_is_an_error(settings, message):
     with pytest.raises(PlanError) as raised:
-        plan_of({"workload": "digits-cnn", "method": "dense"} | said)
+        plan_of({"workload": "digits-cnn", "method": "dense"} | settings)
     assert message in str(raised.value)
 
 
 @pytest.mark.parametrize("missing", ["workload", "method"])
-def test_what_a_run_cannot_do_without_is_asked_for(missing):
-    said = {"workload": "digits-cnn", "method": "dense"}
-    del said[missing]
+def test_a_missing_workload_or_method_is_an_error(missing):
+    settings = {"workload": "digits-cnn", "method": "dense"}
+    del settings[missing]
     with pytest.raises(PlanError, match=f"needs a {missing}: --{missing}"):
-        plan_of(said)
+        plan_of(settings)
 
 
-def test_simulated_ranks_have_no_wires_so_their_time_on_a_link_is_modelled():
-    said = {"workload": "digits-cnn", "method": "dense", "transport": "simulated", "link": "1gbit"}
-    assert plan_of(said).modeled
+def test_the_time_of_simulated_ranks_on_a_link_is_modeled():
+    settings = {"workload": "digits-cnn", "method": "dense", "transport": "simulated", "link": "1gbit"}
+    assert plan_of(settings).modeled
 
 
-def test_a_run_file_that_cannot_be_read_is_named(tmp_path):
+def test_an_unreadable_run_file_is_an_error_that_names_it(tmp_path):
     with pytest.raises(PlanError, match=r"nowhere\.toml cannot be read"):
         read_file(tmp_path / "nowhere.toml")
     (tmp_path / "odd.toml").write_text("ranks = = 4")

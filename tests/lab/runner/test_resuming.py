@@ -1,4 +1,4 @@
-"""A run that was killed goes on from its checkpoint, and ends as if it had never been: to the bit."""
+"""A killed run resumes from its checkpoint and ends with the same bits as an uninterrupted one."""
 
 import json
 import os
@@ -11,23 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.runner.killing import below
+from tests.lab.runner.killing import descendants
 from tests.lab.sample_tasks import called
 from thinwire.lab.recording.runs import Run
-from thinwire.lab.runner import checkpoint_schedule as cadence
-from thinwire.lab.runner import simulation
-from thinwire.lab.runner.comparison import BEGUN, LOG, Job, run_all
+from thinwire.lab.runner import checkpoint_schedule, simulation
+from thinwire.lab.runner.comparison import LOG, STARTED, Job, run_all
 from thinwire.lab.runner.plan import Plan, PlanError
 from thinwire.lab.runner.run_folder import CHECKPOINTS
 
-SOON = 1e-7  # minutes: a checkpoint after every look at the clocks
-# Of each kind: with a residual, low-rank with state, local steps, in flight while saving, learned, factored layers.
+SOON = 1e-7  # minutes: a checkpoint after every comparison of the clocks
+# One of each kind: with a residual, low-rank with state, local steps, in flight while saving, learned.
 METHODS = ["topk", "powersgd", "LocalSGD(ErrorFeedback(TopK(0.1)), every=5)", "osgp", "lgc"]
 FACTORS = "ABTraining(after=4, every=8, full=2, rebound=2)"
 
 
 class Killed(BaseException):
-    """In place of a kill."""
+    """Raised in place of a kill."""
 
 
 def job(folder: Path, method: str = "topk", name: str = "Tiny", minutes: float = SOON, **settings) -> Job:
@@ -35,12 +34,12 @@ def job(folder: Path, method: str = "topk", name: str = "Tiny", minutes: float =
     return Job(Plan(name if "-" in name else called(name), method, **settings), folder, minutes)
 
 
-def nobody(job, event):
+def ignore(job, event):
     pass
 
 
-def told(run: Run) -> dict:
-    """All of a run but times, and what is said of its interruptions."""
+def without_times(run: Run) -> dict:
+    """All fields of a run except times and interruptions."""
     kept = asdict(run)
     for name in ("seconds", "took", "resumed", "machine", "commit"):
         del kept[name]
@@ -51,7 +50,7 @@ def told(run: Run) -> dict:
 
 
 def interrupted(one: Job, after: int) -> None:
-    """Run a job until its first checkpoint from this step on, and stop it there as a kill would."""
+    """Run a job until its first checkpoint from step `after` on, and stop it there as a kill would."""
 
     def stop(which, event):
         steps = [int(path.stem.rpartition("-")[2]) for path in (one.folder / CHECKPOINTS).glob("rank-1-*.pt")]
@@ -63,43 +62,43 @@ def interrupted(one: Job, after: int) -> None:
 
 
 @pytest.fixture
-def often(monkeypatch):
-    """Tell of every step, so that a run can be stopped anywhere."""
-    monkeypatch.setattr("thinwire.lab.runner.train_loop.TELL_EVERY", 0.0)
+def report_every_step(monkeypatch):
+    """Report every step, so that a run can be stopped at any step."""
+    monkeypatch.setattr("thinwire.lab.runner.train_loop.REPORT_EVERY", 0.0)
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("report_every_step")
 @pytest.mark.parametrize(("method", "name"), [*((method, "Tiny") for method in METHODS), (FACTORS, "digits-cnn")])
-def test_a_run_that_was_interrupted_twice_ends_as_one_that_was_not(method, name, tmp_path):
-    (whole,) = run_all([job(tmp_path / "whole", method, name, minutes=0)], nobody)
+def test_a_run_interrupted_twice_equals_an_uninterrupted_one(method, name, tmp_path):
+    (uninterrupted,) = run_all([job(tmp_path / "whole", method, name, minutes=0)], ignore)
     one = job(tmp_path / "stopped", method, name)
     interrupted(one, after=3)
     interrupted(one, after=11)
-    (run,) = run_all([one], nobody)
-    assert told(run) == told(whole)
-    first, second = (noted["step"] for noted in run.resumed)
+    (run,) = run_all([one], ignore)
+    assert without_times(run) == without_times(uninterrupted)
+    first, second = (interruption["step"] for interruption in run.resumed)
     assert 3 <= first < second < 24
-    assert whole.resumed == []
+    assert uninterrupted.resumed == []
     log = (one.folder / LOG).read_text()
     assert f"# resumed from the checkpoint after step {first}" in log
     assert len([line for line in log.splitlines() if line.startswith("step 24, test_accuracy")]) == 1
 
 
-@pytest.mark.usefixtures("often")
-def test_a_run_whose_model_draws_goes_on_to_the_same_bits(tmp_path):
-    (whole,) = run_all([job(tmp_path / "whole", name="RandomState", minutes=0)], nobody)
+@pytest.mark.usefixtures("report_every_step")
+def test_a_run_with_a_random_model_resumes_to_the_same_bits(tmp_path):
+    (uninterrupted,) = run_all([job(tmp_path / "whole", name="RandomState", minutes=0)], ignore)
     one = job(tmp_path / "stopped", name="RandomState")
     interrupted(one, after=7)
-    assert told(run_all([one], nobody)[0]) == told(whole)
+    assert without_times(run_all([one], ignore)[0]) == without_times(uninterrupted)
 
 
-@pytest.mark.usefixtures("often")
-def test_seconds_and_captured_gradients_are_those_of_one_run(tmp_path):
-    (whole,) = run_all([job(tmp_path / "whole", capture=6, minutes=0)], nobody)
+@pytest.mark.usefixtures("report_every_step")
+def test_seconds_and_captured_gradients_of_a_resumed_run_are_those_of_one_run(tmp_path):
+    (uninterrupted,) = run_all([job(tmp_path / "whole", capture=6, minutes=0)], ignore)
     one = job(tmp_path / "stopped", capture=6)
     interrupted(one, after=11)
     before = json.loads((one.folder / "gradients" / "index.json").read_text())["steps"]
-    (run,) = run_all([one], nobody)
+    (run,) = run_all([one], ignore)
     assert 0 < len(before) < 6
     for path in sorted((tmp_path / "whole" / "gradients").iterdir()):
         assert (one.folder / "gradients" / path.name).read_bytes() == path.read_bytes()
@@ -108,97 +107,99 @@ def test_seconds_and_captured_gradients_are_those_of_one_run(tmp_path):
     assert run.seconds["total"] == pytest.approx(seconds[-1], abs=1e-5)
     assert run.took["wall"] > 0
     assert run.took["cpu"] > 0
-    assert told(run) == told(whole)
+    assert without_times(run) == without_times(uninterrupted)
 
 
-@pytest.mark.usefixtures("often")
-def test_nothing_but_the_run_is_left_when_it_has_ended(tmp_path):
+@pytest.mark.usefixtures("report_every_step")
+def test_only_the_run_and_its_log_are_left_after_the_end(tmp_path):
     one = job(tmp_path)
     interrupted(one, after=3)
-    assert (tmp_path / BEGUN).exists()
+    assert (tmp_path / STARTED).exists()
     kept = list((tmp_path / CHECKPOINTS).iterdir())
-    assert len(kept) == 2, "one checkpoint, a file a rank"
-    run_all([one], nobody)
+    assert len(kept) == 2, "one checkpoint, with one file per rank"
+    run_all([one], ignore)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log.txt", "run.json", "run.toml"]
 
 
-@pytest.mark.usefixtures("often")
-def test_a_checkpoint_of_another_plan_is_left_alone(tmp_path):
+@pytest.mark.usefixtures("report_every_step")
+def test_a_checkpoint_of_another_plan_is_an_error_and_unchanged(tmp_path):
     one = job(tmp_path)
     interrupted(one, after=3)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     other = replace(one, plan=replace(one.plan, seed=2))
-    with pytest.raises(PlanError, match=r"holds an unfinished run of another plan \(seed 1, not 2\); choose another"):
-        run_all([other], nobody)
+    with pytest.raises(
+        PlanError, match=r"contains an unfinished run of another plan \(seed 1, not 2\); choose another"
+    ):
+        run_all([other], ignore)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-    (tmp_path / BEGUN).unlink()
-    with pytest.raises(PlanError, match=r"holds checkpoints, but its begun\.json cannot be read"):
-        run_all([one], nobody)
+    (tmp_path / STARTED).unlink()
+    with pytest.raises(PlanError, match=r"contains checkpoints, but its begun\.json cannot be read"):
+        run_all([one], ignore)
 
 
-def test_without_minutes_nothing_is_saved(tmp_path):
+def test_zero_minutes_between_checkpoints_means_no_checkpoint(tmp_path):
     one = job(tmp_path, minutes=0)
     seen = []
     run_all([one], lambda which, event: seen.append((one.folder / CHECKPOINTS).exists()))
     assert not any(seen)
 
 
-@pytest.mark.usefixtures("often")
-def test_a_checkpoint_that_not_all_ranks_have_written_does_not_count(tmp_path):
-    (whole,) = run_all([job(tmp_path / "whole", minutes=0)], nobody)
+@pytest.mark.usefixtures("report_every_step")
+def test_a_checkpoint_that_not_all_ranks_have_written_is_ignored(tmp_path):
+    (uninterrupted,) = run_all([job(tmp_path / "whole", minutes=0)], ignore)
     one = job(tmp_path / "stopped")
     interrupted(one, after=7)
     (newest,) = (one.folder / CHECKPOINTS).glob("rank-0-*.pt")
     later = newest.with_name("rank-0-step-9.pt")
     later.write_bytes(newest.read_bytes())
     (one.folder / CHECKPOINTS / "rank-1-step-9.part").write_bytes(b"half of it")
-    assert told(run_all([one], nobody)[0]) == told(whole)
+    assert without_times(run_all([one], ignore)[0]) == without_times(uninterrupted)
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("report_every_step")
 @pytest.mark.parametrize("written_by", [{0}, {1}, {0, 1}])
-def test_a_kill_during_the_first_checkpoint_begins_anew_or_resumes(written_by, tmp_path):
-    (whole,) = run_all([job(tmp_path / "whole", minutes=0)], nobody)
+def test_a_run_killed_during_its_first_checkpoint_restarts_or_resumes(written_by, tmp_path):
+    (uninterrupted,) = run_all([job(tmp_path / "whole", minutes=0)], ignore)
     one = job(tmp_path / "stopped")
     interrupted(one, after=7)
-    for rank in (0, 1):  # as if the kill had come before any rank knew that all have written
+    for rank in (0, 1):  # as if killed before any rank knew that all had written
         (path,) = (one.folder / CHECKPOINTS).glob(f"rank-{rank}-*.pt")
         path.rename(path.with_suffix(".ready" if rank in written_by else ".part"))
-    (run,) = run_all([one], nobody)
-    assert told(run) == told(whole)
+    (run,) = run_all([one], ignore)
+    assert without_times(run) == without_times(uninterrupted)
     assert len(run.resumed) == (written_by == {0, 1})
 
 
-class Shared:
-    """A context whose ranks' clocks go differently fast; the maximum is as told."""
+class OneClock:
+    """A context in which this rank's values are the maximum."""
 
     def all_max(self, mine):
         return mine
 
 
-def test_checkpoints_are_never_further_apart_than_the_interval(monkeypatch):
-    now, saved, looks = 0.0, [0.0], 0
-    monkeypatch.setattr(cadence.time, "monotonic", lambda: now)
-    when = cadence.Cadence(300.0, Shared())
+def test_checkpoints_are_at_most_one_interval_apart(monkeypatch):
+    now, saved, comparisons = 0.0, [0.0], 0
+    monkeypatch.setattr(checkpoint_schedule.time, "monotonic", lambda: now)
+    schedule = checkpoint_schedule.CheckpointSchedule(300.0, OneClock())
     for step in range(1, 20_000):
         now += 2.0 if step < 5 else 0.3 if step < 9000 else 0.45  # slow at first, and slower again later
-        if when.looks(step):
-            looks += 1
-            if when.is_due(step):
+        if schedule.compares(step):
+            comparisons += 1
+            if schedule.is_due(step):
                 saved.append(now)
     gaps = [after - before for before, after in zip(saved, [*saved[1:], now], strict=True)]
     assert max(gaps) <= 300.0
     assert min(gaps[:-1]) > 200.0
-    assert looks < 12 * len(saved)
+    assert comparisons < 12 * len(saved)
 
 
-def test_a_long_evaluation_does_not_delay_a_checkpoint_beyond_the_interval(monkeypatch):
+def test_a_long_evaluation_delays_no_checkpoint_beyond_the_interval(monkeypatch):
     now, saved = 0.0, [0.0]
-    monkeypatch.setattr(cadence.time, "monotonic", lambda: now)
-    when = cadence.Cadence(300.0, Shared())
+    monkeypatch.setattr(checkpoint_schedule.time, "monotonic", lambda: now)
+    schedule = checkpoint_schedule.CheckpointSchedule(300.0, OneClock())
     for step in range(1, 20_000):
         now += 0.25 if step % 262 else 60.0
-        if when.looks(step) and when.is_due(step):
+        if schedule.compares(step) and schedule.is_due(step):
             saved.append(now)
     gaps = [after - before for before, after in zip(saved, [*saved[1:], now], strict=True)]
     assert max(gaps) <= 300.0
@@ -206,7 +207,7 @@ def test_a_long_evaluation_does_not_delay_a_checkpoint_beyond_the_interval(monke
 
 
 @pytest.mark.parametrize("transport", ["simulated", "processes"])
-def test_a_run_that_is_killed_goes_on_with_the_same_command(transport, tmp_path):
+def test_a_killed_run_resumes_with_the_same_command(transport, tmp_path):
     settings = ["--workload", called("Slow"), "--method", "topk", "--ranks", "2", "--steps", "60", "--quiet"]
     command = [sys.executable, "-m", "thinwire", "train", *settings, "--transport", transport]
 
@@ -218,17 +219,17 @@ def test_a_run_that_is_killed_goes_on_with_the_same_command(transport, tmp_path)
         while not list((tmp_path / "killed" / CHECKPOINTS).glob("rank-1-*.pt")) and time.monotonic() < until:
             assert first.poll() is None, "it ended before it could be killed"
             time.sleep(0.02)
-        for process in (*below(first.pid), first.pid):
+        for process in (*descendants(first.pid), first.pid):
             os.kill(process, signal.SIGKILL)
-    with start(tmp_path / "killed", "5") as again, start(tmp_path / "whole", "0") as whole:
-        assert (again.wait(), whole.wait()) == (0, 0)
+    with start(tmp_path / "killed", "5") as again, start(tmp_path / "whole", "0") as uninterrupted:
+        assert (again.wait(), uninterrupted.wait()) == (0, 0)
     run, unbroken = (Run.load(tmp_path / name / "run.json") for name in ("killed", "whole"))
     assert len(run.resumed) == 1
-    assert {**told(run), "command": ""} == {**told(unbroken), "command": ""}
+    assert {**without_times(run), "command": ""} == {**without_times(unbroken), "command": ""}
 
 
-def test_a_run_without_a_folder_saves_nothing(tmp_path):
-    heard = []
-    simulation.run([job(tmp_path).plan], heard.append)
-    assert not any("resumed" in event for event in heard)
+def test_a_run_without_a_folder_saves_no_checkpoint(tmp_path):
+    events = []
+    simulation.run([job(tmp_path).plan], events.append)
+    assert not any("resumed" in event for event in events)
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""`thinwire run`: a script of one replica, as many."""
+"""`thinwire run`: a script for one replica, run on several ranks."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ import thinwire
 repl = thinwire.Replicator(seed=1)
 total = repl.context.all_sum(repl.rank + int(sys.argv[1]))
 if "fails" in sys.argv and repl.rank == 1:
-    raise ValueError("as asked")
+    raise ValueError("as requested")
 if "ends" in sys.argv:
     sys.exit(0 if repl.rank else int(sys.argv[-1]))
 if repl.rank == 0:
@@ -30,7 +30,7 @@ def script(tmp_path):
 
 
 @pytest.mark.parametrize("how", [["--transport", "simulated"], ["--link", "50mbit"]], ids=["simulated", "processes"])
-def test_it_is_run_as_a_script_is(script, how, capfd):
+def test_a_script_runs_as_main_with_its_arguments_and_restores_the_process(script, how, capfd):
     before = sys.argv, sys.path[:], dict(os.environ), sys.modules["__main__"]
     assert main(["run", script, "--ranks", "3", *how, "--method", "int8", "--", "10", "--ranks", "7"]) == 0
     method = "ErrorFeedback(Sharded(Quantize(8), Quantize(8)))"
@@ -39,14 +39,14 @@ def test_it_is_run_as_a_script_is(script, how, capfd):
 
 
 @pytest.mark.parametrize("transport", ["simulated", "processes"])
-def test_its_error_is_shown_and_told(script, transport, capfd):
+def test_an_error_of_a_script_is_printed_and_reported(script, transport, capfd):
     assert main(["run", script, "--ranks", "2", "--transport", transport, "--", "1", "fails"]) == 2
-    told = capfd.readouterr().err
-    assert 'raise ValueError("as asked")' in told
-    assert told.strip().splitlines()[-1].startswith(f"thinwire: {script} failed")
+    errors = capfd.readouterr().err
+    assert 'raise ValueError("as requested")' in errors
+    assert errors.strip().splitlines()[-1].startswith(f"thinwire: {script} failed")
 
 
-def test_simulated_ranks_share_modules_and_are_told_where_that_matters(tmp_path, capfd):
+def test_a_replicator_made_in_an_imported_module_is_an_error_for_simulated_ranks(tmp_path, capfd):
     (tmp_path / "parts_of_it.py").write_text("import thinwire\nrepl = thinwire.Replicator()\nrepl.context.barrier()\n")
     script = tmp_path / "train.py"
     script.write_text("from parts_of_it import repl\n")
@@ -54,7 +54,7 @@ def test_simulated_ranks_share_modules_and_are_told_where_that_matters(tmp_path,
     assert "a Replicator is made while parts_of_it is imported, and ranks in one process" in capfd.readouterr().err
 
 
-def test_simulated_ranks_can_pickle_what_the_script_defines(tmp_path, capfd):
+def test_simulated_ranks_can_pickle_classes_of_the_script(tmp_path, capfd):
     script = tmp_path / "train.py"
     script.write_text(
         "import pickle\nimport thinwire\nclass Mine: pass\ncontext = thinwire.Replicator().context\n"
@@ -65,7 +65,7 @@ def test_simulated_ranks_can_pickle_what_the_script_defines(tmp_path, capfd):
     assert sorted(capfd.readouterr().out.split("\n")) == ["", "True 0", "True 1", "True 2"]
 
 
-def test_a_script_may_end_itself(script, capfd):
+def test_a_script_may_exit_and_its_code_is_reported(script, capfd):
     simulated = ["run", script, "--ranks", "2", "--transport", "simulated", "--", "1", "ends"]
     assert main([*simulated, "0"]) == 0
     assert main([*simulated, "3"]) == 2
@@ -73,7 +73,7 @@ def test_a_script_may_end_itself(script, capfd):
 
 
 @pytest.mark.parametrize(
-    ("said", "problem"),
+    ("arguments", "problem"),
     [
         (["nowhere.py"], "there is no script nowhere.py"),
         (["SCRIPT", "--ranks", "0"], "1 rank or more, not 0"),
@@ -83,6 +83,6 @@ def test_a_script_may_end_itself(script, capfd):
         (["SCRIPT", "--link", "100mm"], "100mm"),
     ],
 )
-def test_mistakes_are_shown_before_anything_runs(script, said, problem, capfd):
-    assert main(["run", *(script if word == "SCRIPT" else word for word in said)]) == 2
+def test_mistakes_are_errors_before_anything_runs(script, arguments, problem, capfd):
+    assert main(["run", *(script if word == "SCRIPT" else word for word in arguments)]) == 2
     assert problem in capfd.readouterr().err

@@ -31,12 +31,12 @@ def test_ranks_are_a_range_of_powers_of_two_or_a_list(text, ranks):
 
 
 @pytest.mark.parametrize("text", ["", "many", "2..", "5..7", "16..2", "1,2", "0", "-2..8", "2..1000000000", "2;4"])
-def test_what_is_not_a_number_of_ranks_is_shown(text):
+def test_an_invalid_number_of_ranks_is_an_error(text):
     with pytest.raises(ValueError, match="ranks"):
         scale.parse_ranks(text)
 
 
-def test_dense_is_an_all_reduce_of_whole_shards(topk):
+def test_dense_is_an_all_reduce_of_rounded_shards(topk):
     for ranks, load in topk.forms[DENSE].items():
         assert load.link == 2 * (ranks - 1) * 4 * -(-ELEMENTS // ranks)
         assert load.payload == 4 * ELEMENTS
@@ -45,7 +45,7 @@ def test_dense_is_an_all_reduce_of_whole_shards(topk):
 
 def test_gathered_grows_with_every_rank_and_sharded_stays_flat(topk):
     gathered, sharded = topk.forms[GIVEN], topk.forms[SHARDED]
-    assert GATHERED not in topk.forms, "it is what was given"
+    assert GATHERED not in topk.forms, "the given method is already gathered"
     assert all(load.link == (ranks - 1) * load.payload for ranks, load in gathered.items())
     assert gathered[256].link == 255 * gathered[2].link
     assert sharded[32].link < 3 * sharded[2].link
@@ -54,49 +54,49 @@ def test_gathered_grows_with_every_rank_and_sharded_stays_flat(topk):
     assert given.forms[GATHERED][64].link > 20 * given.forms[GIVEN][64].link
 
 
-def test_bytes_are_those_that_size_measures_up_to_the_rounding_of_shards(topk):
+def test_bytes_equal_those_of_size_up_to_the_rounding_of_shards(topk):
     ranks = 8
     sizer = Sizer.of_model("lenet", ranks, steps=2)
     for form, method in ((GIVEN, "topk"), (HALF, "fp16"), (DENSE, "dense")):
         measured = total(sizer.measure(method))
-        # `size` speaks about one kind of layer at a time; each rounds its shards up by less than an entry a rank.
+        # `size` exchanges one kind of layer at a time; each rounds its shards up by less than one entry per rank.
         rounding = 2 * len(sizer.measure(method)) * 4 * ranks
         assert topk.forms[form][ranks].link == pytest.approx(measured.link, abs=rounding)
 
 
-def test_time_is_computation_then_bytes_then_latency(topk):
+def test_time_is_the_sum_of_computation_bytes_and_latency(topk):
     load = topk.forms[SHARDED][16]
     assert load.exchanges == 2
     assert topk.seconds(SHARDED, 16) == pytest.approx(0.030 + load.link * 8 / 100e6 + 2 * 0.002)
 
 
-def test_the_slower_direction_of_a_link_counts():
+def test_the_slower_direction_of_a_link_determines_the_time():
     scaled = scale.scale("fp16", "lenet", "4", "50mbit/10mbit")
     assert scaled.seconds(DENSE, 4) == pytest.approx(scaled.forms[DENSE][4].link * 8 / 10e6)
 
 
-def test_the_world_in_which_a_method_stops_to_pay_is_named(topk):
+def test_the_crossing_with_dense_is_found_exactly(topk):
     payload = topk.forms[GIVEN][2].payload
     first = next(n for n in range(2, 1025) if (n - 1) * payload >= 2 * (n - 1) * 4 * -(-ELEMENTS // n))
-    assert 128 < first < 512, "between two of the worlds that are listed"
+    assert 128 < first < 512, "between two listed numbers of ranks"
     assert topk.crossings[0] == f"This method: carries as much as dense or more from {first} ranks on."
 
 
-def test_a_method_that_never_pays_and_one_that_always_does_are_told():
+def test_methods_that_never_and_always_carry_less_than_dense_are_reported():
     (server,) = scale.scale("server", "lenet", "8..64").crossings
     assert "as much as dense or more from 8 ranks on" in server
     (low_rank,) = scale.scale("powersgd", "lenet", "2..64").crossings
     assert "less than dense up to 64 ranks" in low_rank
 
 
-def test_all_of_it_is_in_the_dictionary(topk):
-    told = topk.as_dict()
-    assert told["forms"].keys() == topk.forms.keys()
-    row = told["forms"][GIVEN][3]
+def test_the_dictionary_has_all_loads_and_crossings(topk):
+    fields = topk.as_dict()
+    assert fields["forms"].keys() == topk.forms.keys()
+    row = fields["forms"][GIVEN][3]
     assert row["ranks"] == 16
     assert row["link"] == topk.forms[GIVEN][16].link
     assert row["seconds"] == topk.seconds(GIVEN, 16)
-    assert told["crossings"] == list(topk.crossings)
+    assert fields["crossings"] == list(topk.crossings)
 
 
 def test_the_tables_fit_a_terminal_and_show_the_growth(topk):
@@ -105,14 +105,14 @@ def test_the_tables_fit_a_terminal_and_show_the_growth(topk):
     text = console.export_text()
     assert "…" not in text
     growth = next(line for line in text.splitlines() if "growth" in line).split()
-    assert growth[1][-1] == "█", "gathered ends as the most of all"
+    assert growth[1][-1] == "█", "gathered carries the most"
     assert len(growth[1]) == len(topk.ranks)
     for sentence in topk.crossings:
         assert sentence in text
 
 
 @pytest.mark.parametrize(("name", "start"), [("scale.png", b"\x89PNG"), ("scale.svg", b"<?xml")])
-def test_the_picture_is_saved_in_the_form_its_name_asks_for(topk, tmp_path, name, start):
+def test_the_picture_is_saved_in_the_format_of_its_suffix(topk, tmp_path, name, start):
     topk.draw(tmp_path / name)
     assert (tmp_path / name).read_bytes().startswith(start)
 
@@ -130,7 +130,7 @@ def test_the_picture_is_saved_in_the_form_its_name_asks_for(topk, tmp_path, name
         {"method": "server:dgc"},
     ],
 )
-def test_mistakes_are_told(wrong):
+def test_invalid_arguments_are_errors(wrong):
     with pytest.raises(
         ValueError, match=r"topkk|lenett|fast|ranks|latency|computation|star|depends on how ranks differ"
     ):
@@ -138,6 +138,6 @@ def test_mistakes_are_told(wrong):
 
 
 @pytest.mark.parametrize("method", ["dpsgd", "powergossip", "sgp"])
-def test_who_speaks_with_neighbours_only_is_sent_to_other_commands(method):
-    with pytest.raises(ValueError, match=r"speaks with neighbors only.*`thinwire size`"):
+def test_decentralized_methods_are_an_error_that_names_other_commands(method):
+    with pytest.raises(ValueError, match=r"exchanges with neighbors only.*`thinwire size`"):
         scale.scale(method, "lenet", "2..8")

@@ -13,7 +13,7 @@ def lenet():
     return Sizer.of_model("lenet", ranks=4, steps=2)
 
 
-def test_dense_is_the_gradients_themselves_and_an_all_reduce_on_the_link(lenet):
+def test_dense_has_the_bytes_of_the_gradients_and_of_an_all_reduce(lenet):
     size = total(lenet.measure("dense"))
     assert size.elements == 61_706
     assert size.payload == size.dense == 4 * 61_706
@@ -34,12 +34,12 @@ def test_time_on_a_link_is_its_bytes_over_its_bandwidth(lenet):
     assert size.seconds()["100 Mbit/s"] == pytest.approx(size.link * 8 / 100e6)
 
 
-def test_warm_up_is_left_out(lenet):
+def test_sizes_are_those_after_the_warm_up(lenet):
     method = thinwire.ErrorFeedback(thinwire.TopK(0.01))
     assert total(lenet.measure(thinwire.WarmUp(1000, method))) == total(lenet.measure(method))
 
 
-def test_sharded_stays_flat_where_gathered_grows_and_both_are_shown():
+def test_sharded_stays_flat_while_gathered_grows_and_both_are_shown():
     links = {}
     for ranks in (4, 16):
         compared = compare("Quantize(8)", "lenet", ranks, steps=1)
@@ -50,54 +50,54 @@ def test_sharded_stays_flat_where_gathered_grows_and_both_are_shown():
 
 
 @pytest.mark.parametrize("method", ["server:fp16", "server:adacomp", "server:local"])
-def test_what_a_server_carries_and_what_a_worker_does_are_rows_of_their_own(method):
+def test_a_server_and_a_worker_have_separate_rows(method):
     forms = compare(method, "lenet", 4, steps=1).forms
     assert "this method" not in forms
     assert forms["at its server"].link == pytest.approx(3 * forms["at a worker"].link, rel=0.02)
 
 
 @pytest.mark.parametrize(("rank", "ratio"), [(1, 243), (2, 136), (4, 72)])
-def test_power_sgd_on_resnet18_saves_what_is_known(rank, ratio):
+def test_power_sgd_on_resnet18_has_the_published_ratios(rank, ratio):
     sizer = Sizer.of_model("resnet18", ranks=2, steps=1)
     size = total(sizer.measure(thinwire.ErrorFeedback(thinwire.PowerSGD(rank))))
     assert round(size.ratio) == ratio
 
 
-def test_a_leader_is_measured_over_its_whole_turn():
+def test_a_rotating_leader_is_measured_over_a_full_cycle():
     sizes = Sizer.of_model("lenet", ranks=4, steps=2).measure("led")
-    # Each rank says its values every time, and places and scales in one of four steps.
-    values, places = sizes["joined ones"].payload, Sizer.of_model("lenet", ranks=2, steps=2).measure("led")
-    told = places["joined ones"].payload - values  # half of them instead of a quarter
-    assert 0 < told < values
-    assert Sizer.of_model("lenet", ranks=1, steps=1).measure("led")["joined ones"].payload == values + 3 * told
+    # Each rank sends its values in every step, and positions and scales in one of four steps.
+    values, of_two = sizes["joined ones"].payload, Sizer.of_model("lenet", ranks=2, steps=2).measure("led")
+    quarter = of_two["joined ones"].payload - values  # with two ranks, a half instead of a quarter of them
+    assert 0 < quarter < values
+    assert Sizer.of_model("lenet", ranks=1, steps=1).measure("led")["joined ones"].payload == values + 3 * quarter
 
 
-def test_one_rank_is_refused():
+def test_one_rank_is_an_error():
     with pytest.raises(ValueError, match="2 ranks or more"):
         compare("fp16", "lenet", ranks=1, steps=1)
 
 
 @pytest.mark.parametrize("iterations", [1, 2])
-def test_power_gossip_says_one_factor_an_iteration_to_each_neighbour(iterations):
+def test_power_gossip_sends_one_factor_per_iteration_to_each_neighbor(iterations):
     method = f"EdgeGossip(PowerIteration(1, iterations={iterations}))"
     sizer = Sizer.of_model("resnet20", ranks=8, steps=2)
     size = total(sizer.measure(method))
     shapes = [p.shape for p in sizer.replica.parameters.values()]
     matrices = sum(shape[0] + shape[1:].numel() for shape in shapes if len(shape) > 1)
     vectors = sum(shape.numel() for shape in shapes if len(shape) == 1)
-    # In every second iteration the left factors, in the others the right ones.
+    # The left factors in every second iteration, the right ones in the others.
     to_each = 4 * (iterations / 2 * matrices + vectors)
     assert size.payload == size.link == 2 * to_each, "two neighbors on a ring"
 
 
 @pytest.mark.parametrize(("method", "receivers", "weight"), [("dpsgd", 2, 0), ("sgp", 1, 8), ("osgp", 1, 8)])
-def test_neighbours_say_parameters_once_and_carry_them_to_each(lenet, method, receivers, weight):
+def test_gossip_encodes_parameters_once_and_sends_them_to_each_neighbor(lenet, method, receivers, weight):
     size = total(lenet.measure(method))
-    assert size.payload == 4 * 61_706 + weight, "a push says its weight beside"
+    assert size.payload == 4 * 61_706 + weight, "a push also sends its weight"
     assert size.link == receivers * size.payload
 
 
-def test_neighbours_are_compared_with_their_own_baseline_within_a_terminal():
+def test_decentralized_methods_are_compared_with_dpsgd_within_80_columns():
     compared = compare("powergossip", "lenet", 8, steps=2)
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(compared.shown())

@@ -1,4 +1,4 @@
-"""What `thinwire link check` tells: what a link really carries, beside what it should."""
+"""`thinwire link check`: the measured rate of a link, beside the nominal one."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from thinwire.lab.links.network import LinkError, possible, refusal, wrapped
 from thinwire.lab.tables import plain_table
 
 MOST_PEERS = 32
-HOLDS = 0.95  # of the nominal rate, at least, in each direction
+REQUIRED_SHARE = 0.95  # of the nominal rate, in each direction
 
 
 @dataclass(frozen=True)
@@ -23,31 +23,31 @@ class Way:
 
     nominal: float  # bits/s
     wire: float  # bits/s, as the interface counted
-    overhead: float  # what headers, acknowledgements and packets sent again add, as a share of the payload
+    overhead: float  # bytes of headers, acknowledgements and retransmissions, as a share of the payload
 
     @property
     def share(self) -> float:
-        """Of the nominal rate, what the link carried."""
+        """The measured rate as a share of the nominal one."""
         return self.wire / self.nominal
 
     @property
     def payload(self) -> float:
-        """Bits a second, as programs see it."""
+        """Payload bits per second, as programs see them."""
         return self.wire / (1 + self.overhead)
 
 
 @dataclass(frozen=True)
 class Checked:
     link: Link
-    seconds: float  # each measurement
-    peers: int  # ranks that rank 0 talked with
+    seconds: float  # per measurement
+    peers: int  # ranks that rank 0 exchanged data with
     round_trip_seconds: float  # idle
     ways: dict[str, Way]
 
     @property
     def holds(self) -> bool:
-        """Whether the machine carries what the link should."""
-        return min(self.ways["down"].share, self.ways["up"].share) >= HOLDS
+        """Whether the machine reaches the nominal rate in both directions."""
+        return min(self.ways["down"].share, self.ways["up"].share) >= REQUIRED_SHARE
 
     def as_dict(self) -> dict[str, Any]:
         ways = {name: asdict(way) | {"share": way.share, "payload": way.payload} for name, way in self.ways.items()}
@@ -71,13 +71,13 @@ class Checked:
 
 
 def check(link: Link, seconds: float = 2.0) -> Checked:
-    """Make a link and measure for so long in each direction, then in both at once; raises LinkError if it cannot."""
+    """Create a link and measure each direction for `seconds`, then both at once; raises LinkError on failure."""
     if link.star:
-        raise LinkError(f"the links of {link} are like others: check {replace(link, star=False)}")
+        raise LinkError(f"a star has ordinary links: instead of {link}, check {replace(link, star=False)}")
     reason = possible()
     if reason:
         raise LinkError(reason)
-    # A rank that talks with one other sees the slower direction of the two; with more, it fills its own.
+    # With a single peer, a rank sees the slower of the two directions; with more peers, it fills its own link.
     peers = min(MOST_PEERS, math.ceil(max(link.down, link.up) / min(link.down, link.up)))
     command = [sys.executable, "-m", "thinwire.lab.links.probe", str(peers), str(min(link.down, link.up)), str(seconds)]
     ended = subprocess.run(wrapped(command, link, 1 + peers), capture_output=True, text=True, check=False)
@@ -87,8 +87,9 @@ def check(link: Link, seconds: float = 2.0) -> Checked:
     nominal = {"down": min(link.down, peers * link.up), "up": min(link.up, peers * link.down)}
 
     def way(phase: str, direction: str) -> Way:
-        told = measured[phase][direction]
-        return Way(nominal[direction], wire=8 * told["wire_per_second"], overhead=told["wire"] / told["payload"] - 1)
+        counts = measured[phase][direction]
+        overhead = counts["wire"] / counts["payload"] - 1
+        return Way(nominal[direction], wire=8 * counts["wire_per_second"], overhead=overhead)
 
     ways = {
         "down": way("down", "down"),

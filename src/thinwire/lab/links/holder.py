@@ -1,9 +1,9 @@
-"""Runs a command in a network of its own, one namespace for each rank; all of it is gone when the holder is.
+"""Runs a command in a network of its own, with one namespace per rank; the network vanishes with this process.
 
 It is started as a file, not as a module: `thinwire` imports torch, which would delay each start by seconds.
-Two processes: the outer one stands for the whole towards whoever started it, the inner one is the first process of a
-PID namespace, so that the kernel itself kills every process within when it ends. No namespace has a name or a mount,
-so with its processes it vanishes as well, and its interfaces with it.
+There are two processes. The outer one represents the command to the process that started it. The inner one is the first
+process of a PID namespace, so that the kernel kills every process in it when it ends. No namespace has a name or a
+mount, so it vanishes with its processes, and its interfaces with it.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-VARIABLE = "THINWIRE_NAMESPACES"  # in the command's environment: a path for each rank, with colons between
+VARIABLE = "THINWIRE_NAMESPACES"  # in the command's environment: one path per rank, separated by colons
 INTERFACE = "eth0"  # in each rank's namespace
 LOOPBACK = 1  # index of the interface, in every namespace
 PACKET = 1600  # bytes, at most, on the wire
@@ -24,15 +24,15 @@ FAILED = 3  # exit code, after one line on stderr that begins with "thinwire: "
 
 NEWUSER, NEWPID, NEWNET = 0x10000000, 0x20000000, 0x40000000
 PR_SET_PDEATHSIG = 1
-PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 Handler = Callable[[int, FrameType | None], object]
 
 
 def main(parent: str, down: str, up: str, limited: str, *command: str) -> int:
-    """Of the ranks, those with a 1 have such a link; the others have one that carries whatever comes."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # none is lost before both processes listen
+    """Run the command; `limited` has a digit for each rank: 1 for a rate-limited link, 0 for an unlimited one."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until both processes handle them
     try:
-        import pyroute2  # noqa: F401  # whether it is there
+        import pyroute2  # noqa: F401  # check that it is installed
     except ImportError:
         return failed("a link needs pyroute2: pip install 'thinwire[lab]'")
     try:
@@ -40,14 +40,14 @@ def main(parent: str, down: str, up: str, limited: str, *command: str) -> int:
         isolate()
     except OSError as error:
         return failed(
-            f"no network namespace can be made here: {error}; it takes root, or a kernel that lets users make "
+            f"no network namespace can be created here: {error}; it needs root, or a kernel that lets users create "
             "user namespaces. Containers often forbid both; see also the sysctls user.max_user_namespaces, "
             "user.max_net_namespaces and kernel.apparmor_restrict_unprivileged_userns"
         )
     outer = os.readlink("/proc/self")
     inner = os.fork()
     if inner:
-        on_signals(passing_on_to(inner))
+        on_signals(forwarding_to(inner))
         return exit_code(os.waitpid(inner, 0)[1])
 
     os.setsid()  # Ctrl-C reaches the command once, through the outer process
@@ -56,7 +56,7 @@ def main(parent: str, down: str, up: str, limited: str, *command: str) -> int:
     try:
         namespaces = network([int(digit) for digit in limited], int(down), int(up))
     except Exception as error:
-        return failed(f"the network cannot be made here: {error}")
+        return failed(f"the network cannot be created here: {error}")
     return run(list(command), namespaces)
 
 
@@ -69,7 +69,7 @@ def die_with(parent: str) -> None:
     """Let the kernel kill this process when its parent, given by its number in /proc, ends."""
     system_call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL)
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    if status["PPid"].strip() != parent:  # it had ended before
+    if status["PPid"].strip() != parent:  # the parent had ended before prctl
         sys.exit(128 + signal.SIGKILL)
 
 
@@ -86,20 +86,20 @@ def isolate() -> None:
 
 
 def network(limited: list[int], down: int, up: int) -> list[str]:
-    """Make a namespace for each rank, joined by a bridge in this process's own; returns paths that open them."""
+    """Create a namespace per rank, connected by a bridge in this process's namespace; returns paths to open them."""
     from pyroute2 import IPRoute
 
     hub = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     paths = []
     with IPRoute() as here:
-        here.link("set", index=LOOPBACK, state="up")  # torchrun's store listens on it, off the link
+        here.link("set", index=LOOPBACK, state="up")  # torchrun's store uses it, so its traffic is not on a link
         with needing("bridge"):
             here.link("add", ifname="bridge", kind="bridge")
         bridge = here.link_lookup(ifname="bridge")[0]
         here.link("set", index=bridge, state="up")
         for rank, has_limit in enumerate(limited):
             system_call("unshare", NEWNET)
-            # Never closed: that keeps the namespace as long as this process, and no longer.
+            # Never closed, so the namespace lives exactly as long as this process.
             opened = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
             paths.append(f"/proc/{os.readlink('/proc/self')}/fd/{opened}")
             attach(rank, hub, up if has_limit else None)
@@ -113,7 +113,7 @@ def network(limited: list[int], down: int, up: int) -> list[str]:
 
 
 def attach(rank: int, hub: int, up: int | None) -> None:
-    """Give the namespace that this process is in an interface, with its other end in the hub."""
+    """Add an interface to this process's current namespace, with its other end in the hub."""
     from pyroute2 import IPRoute
     from pyroute2.ethtool.ioctl import IoctlEthtool
 
@@ -123,12 +123,12 @@ def attach(rank: int, hub: int, up: int | None) -> None:
             here.link("add", ifname=INTERFACE, kind="veth", peer={"ifname": f"port{rank}", "net_ns_fd": hub})
         end = here.link_lookup(ifname=INTERFACE)[0]
         here.addr("add", index=end, address=address(rank), prefixlen=16)
-        # The kernel hands up to 64 kB at once to a veth, headers counted once. Without this offload it cuts them into
-        # packets behind the queue, so that the counters tell what a wire would carry.
+        # The kernel passes up to 64 kB at once to a veth, with headers counted once. Without this offload it cuts them
+        # into packets behind the queue, so that the counters show what a wire would carry.
         with closing(IoctlEthtool(INTERFACE)) as ethtool:
             ethtool.set_offload_flag("tcp-segmentation-offload", 0)
         if up is not None:
-            # What is handed over at once has to fit into the bucket, or the queue cuts it, at more cost.
+            # Each such buffer must fit into the bucket, or the queue cuts it, at a higher cost.
             here.link("set", index=end, gso_max_segs=min(MAX_SEGMENTS, shape(up)["burst"] // PACKET))
             with needing("sch_tbf"):
                 here.tc("add", "tbf", end, **shape(up))
@@ -137,7 +137,7 @@ def attach(rank: int, hub: int, up: int | None) -> None:
 
 @contextmanager
 def needing(module: str) -> Iterator[None]:
-    """Name the kernel's module where it refuses, as its own error tells nothing."""
+    """Name the kernel module in the error if the kernel refuses, as its own error does not."""
     try:
         yield
     except Exception as error:
@@ -149,11 +149,11 @@ def address(rank: int) -> str:
 
 
 def shape(bits: int) -> dict[str, int]:
-    """The token bucket that lets so many bits a second through."""
+    """The token bucket for a rate of `bits` per second."""
     rate = bits // 8
-    # 2 ms of the rate. Lower: it is missed when a timer is late. Higher: after a pause, more passes at no cost.
+    # 2 ms of the rate. Lower: late timers reduce the rate. Higher: after a pause, more bytes pass without delay.
     burst = max(PACKET, rate // 500)
-    # The queue holds 50 ms. At low rates it holds the ten packets that TCP begins with.
+    # The queue has room for 50 ms, or at low rates for the ten packets of TCP's initial window.
     return {"rate": rate, "burst": burst, "limit": burst + max(10 * PACKET, rate // 20)}
 
 
@@ -164,14 +164,14 @@ def run(command: list[str], namespaces: list[str]) -> int:
         started = os.posix_spawnp(command[0], command, environment, setsigdef=[signal.SIGPIPE])
     except OSError as error:
         return failed(f"{command[0]}: {error}")
-    on_signals(passing_on_to(started))
+    on_signals(forwarding_to(started))
     while True:
         ended, status = os.wait()  # the first process of a PID namespace also inherits the orphans in it
         if ended == started:
             return exit_code(status)
 
 
-def passing_on_to(process: int) -> Handler:
+def forwarding_to(process: int) -> Handler:
     def handle(number: int, frame: FrameType | None) -> None:
         with suppress(ProcessLookupError):  # it has just ended
             os.kill(process, number)
@@ -180,14 +180,14 @@ def passing_on_to(process: int) -> Handler:
 
 
 def on_signals(handle: Handler) -> None:
-    for number in PASSED_ON:
+    for number in FORWARDED:
         signal.signal(number, handle)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
 
 
 def exit_code(status: int) -> int:
     code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code  # as a shell tells of a signal
+    return code if code >= 0 else 128 - code  # as a shell reports a signal
 
 
 def system_call(name: str, *arguments: int) -> None:

@@ -1,4 +1,4 @@
-"""What a link is: how many bits a second it carries down to a rank, and up from it."""
+"""The rates of a link, in bits per second: down to a rank, and up from it."""
 
 import re
 from dataclasses import dataclass
@@ -8,24 +8,24 @@ UNITS = {"gbit": 10**9, "mbit": 10**6, "kbit": 10**3, "bit": 1}
 LOWEST, HIGHEST = 10**4, 3 * 10**10  # bits/s: below, one packet takes seconds; above, tbf's 32-bit rate overflows
 EXAMPLES = "such as 100mbit, 1gbit, 2.5gbit, 50mbit/10mbit for down/up, or star:100mbit"
 STAR = "star:"
-CENTRE = 0  # the rank in the middle of a star
+CENTER = 0  # the rank in the middle of a star
 
 
 @dataclass(frozen=True)
 class Link:
     down: int  # bits/s, to a rank
     up: int  # bits/s, from a rank
-    star: bool = False  # the rank in the middle has such a link to each other one, which it does not share
+    star: bool = False  # the rank in the middle has a separate link to each other rank
 
     def __post_init__(self) -> None:
         for rate in (self.down, self.up):
             if not LOWEST <= rate <= HIGHEST:
                 limits = f"{_shown(LOWEST)} to {_shown(HIGHEST)}"
-                raise ValueError(f"a link of {_shown(rate)} cannot be made here: it must be from {limits}")
+                raise ValueError(f"a link of {_shown(rate)} cannot be created here: it must be from {limits}")
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read "100mbit", or "50mbit/10mbit" for down/up, or "star:100mbit" for a star of these."""
+        """Parse "100mbit", or "50mbit/10mbit" for down/up, or "star:100mbit" for a star of such links."""
         star = text.strip().lower().startswith(STAR)
         rates = [_rate(part, text) for part in text.strip()[len(STAR) if star else 0 :].split("/")]
         if len(rates) > 2:
@@ -37,19 +37,19 @@ class Link:
         return STAR + rates if self.star else rates
 
     def is_limited(self, rank: int) -> bool:
-        """Whether what a rank carries in all takes its time."""
-        return not (self.star and rank == CENTRE)
+        """Whether the total traffic of this rank is limited: in a star, that of the middle is not."""
+        return not (self.star and rank == CENTER)
 
 
 def _rate(part: str, text: str) -> int:
     read = re.fullmatch(rf"(\d+(?:\.\d+)?)({'|'.join(UNITS)})", part.strip().lower(), re.ASCII)
     if read is None:
         raise ValueError(f"{text!r} is not a link: {part!r} is not a rate; write it {EXAMPLES}")
-    whole, _, fraction = read[1].partition(".")
-    # In integers, as 2.3 * 10**9 is not one.
-    bits, rest = divmod(int(whole + fraction) * UNITS[read[2]], 10 ** len(fraction))
+    integer, _, fraction = read[1].partition(".")
+    # In integers, as 2.3 * 10**9 is not exact.
+    bits, rest = divmod(int(integer + fraction) * UNITS[read[2]], 10 ** len(fraction))
     if rest:
-        raise ValueError(f"{text!r} is not a link: {part!r} is not a whole number of bits a second")
+        raise ValueError(f"{text!r} is not a link: {part!r} is not an integer number of bits per second")
     return int(bits)
 
 

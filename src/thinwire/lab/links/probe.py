@@ -1,4 +1,4 @@
-"""Runs within a network of ours: measures what rank 0's link carries, and prints it as JSON."""
+"""Started in a network of namespaces: measures rank 0's link, and prints the result as JSON."""
 
 import json
 import socket
@@ -15,12 +15,12 @@ from thinwire.lab.links.holder import address
 from thinwire.lab.links.rank_side import counters, enter
 
 PINGS = 50
-WARM_UP = 0.5  # seconds, at most: TCP has found the rate by then
+WARM_UP = 0.5  # seconds at most, until TCP has reached the rate
 
 
 def main() -> None:
     peers, rate, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-    # What is not sent yet when time is up still has to go: 50 ms of the rate, or a little where that is less.
+    # Unsent bytes must still be sent after the measurement, so keep them few: 50 ms of the rate, within limits.
     ahead = max(4096, min(1 << 22, rate // 8 // 20))
     enter(0)
     with socket.create_server((address(0), 0)) as server:
@@ -32,22 +32,22 @@ def main() -> None:
 
 
 def round_trip(server: socket.socket) -> float:
-    """The median time that a byte takes to the other side and back, on an idle link."""
+    """The median round-trip time of a byte on an idle link."""
     with connected(server, 1) as (ours, theirs):
-        taken = []
+        times = []
         for _ in range(PINGS):
             start = time.perf_counter()
             for here, there in ((ours, theirs), (theirs, ours)):
                 here.sendall(b"x")
                 there.recv(1)
-            taken.append(time.perf_counter() - start)
-    return statistics.median(taken)
+            times.append(time.perf_counter() - start)
+    return statistics.median(times)
 
 
 def measure(
     server: socket.socket, peers: int, seconds: float, ahead: int, ways: list[str]
 ) -> dict[str, dict[str, float]]:
-    """Send as much as possible; tells for each way the bytes a second on the wire, and all of them and the payload."""
+    """Send as much as possible; returns for each direction the bytes per second, all bytes, and the payload bytes."""
     with ExitStack() as connections:
         flows: dict[str, list[Flow]] = {way: [] for way in ways}
         for rank in range(1, peers + 1):
@@ -62,7 +62,7 @@ def measure(
             start, before = time.perf_counter(), counters()
             time.sleep(seconds)
             elapsed, after = time.perf_counter() - start, counters()
-        last = counters()  # all has arrived, so that it compares with the payload
+        last = counters()  # everything has arrived, so this compares with the payload
     index = {"down": 0, "up": 1}  # in the counters
     return {
         way: {
@@ -82,8 +82,8 @@ def connected(server: socket.socket, rank: int) -> Iterator[tuple[socket.socket,
         enter(rank)
         return socket.create_connection(server.getsockname())
 
-    with ThreadPoolExecutor(1) as its_own:  # only that thread moves; its socket may be used by any
-        theirs = its_own.submit(connect).result()
+    with ThreadPoolExecutor(1) as thread:  # only this thread enters the namespace; any thread may use its socket
+        theirs = thread.submit(connect).result()
     ours, _ = server.accept()
     with ours, theirs:
         for end in (ours, theirs):

@@ -1,4 +1,4 @@
-"""Many runs from one file, one after the other, for as long as it takes: interrupted at any time, never begun anew."""
+"""Queues: many runs from one file, one after the other; interrupted at any time, resumed from checkpoints."""
 
 from thinwire.lab.queue.queue_file import Queue, read
 from thinwire.lab.queue.runner import run

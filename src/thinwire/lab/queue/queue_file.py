@@ -1,4 +1,4 @@
-"""A queue file: tables of plans, and the runs that they stand for."""
+"""A queue file: tables of plans, and the runs that they describe."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -10,21 +10,21 @@ from typing import Any
 
 from thinwire.lab.recording.runs import FILE, Run
 from thinwire.lab.runner.comparison import Job
-from thinwire.lab.runner.jobs import check_validated
+from thinwire.lab.runner.jobs import check_validation
 from thinwire.lab.runner.plan import Plan, PlanError, read_file
 from thinwire.lab.runner.plan_checks import check_plan
 from thinwire.lab.runner.run_folder import MINUTES, check_minutes
 from thinwire.lab.runner.study import AXES, Cell, cells_of
 
 SETTINGS = ("out", "checkpoint_minutes", "defaults", "plans")  # of a queue file
-OWN = ("name", "tags", "priority", "quiet_machine")  # of a table of plans, beside those of a comparison
-WORK = ".queue"  # the folder below `out` for what is not finished
+OWN = ("name", "tags", "priority", "quiet_machine")  # settings of a table of plans, beside those of a comparison
+WORK = ".queue"  # the folder below `out` for unfinished runs
 FAILED = "failed.txt"  # in a run's folder: why it failed
 
 
 @dataclass(frozen=True)
 class Item:
-    """A run of a queue: its job, done in a folder of its own, and the one file that is left of it."""
+    """A run of a queue: its job with its own folder, and the file that remains when it is finished."""
 
     job: Job
     file: Path
@@ -37,18 +37,18 @@ class Item:
 
     @property
     def needs_quiet(self) -> bool:
-        """Whether what it measures is true on a quiet machine only: the time that a real link takes."""
+        """Whether its measurements, such as the time on a real link, need a machine without other load."""
         plan = self.job.plan
         return self.entry.quiet_machine or (plan.link is not None and not plan.modeled)
 
     def finished(self) -> Run | None:
-        """The run, if it was finished by the same plan."""
+        """The finished run of this plan, if there is one."""
         with suppress(ValueError):
             return self.job.finished_at(self.file)
         return None
 
     def failure(self) -> str | None:
-        """Why it failed, or why the file that is there cannot be its own."""
+        """Why it failed, or why the file in its place belongs to another plan."""
         path = self.job.folder / FAILED
         if path.exists():
             return path.read_text().strip()
@@ -66,13 +66,13 @@ class Entry:
     name: str
     cells: tuple[Cell, ...]
     tags: tuple[str, ...]
-    priority: float  # higher goes first
+    priority: float  # higher runs first
     quiet_machine: bool
 
 
 @dataclass(frozen=True)
 class Queue:
-    """All that a queue file asks for."""
+    """The content of a queue file."""
 
     out: Path
     entries: tuple[Entry, ...]
@@ -82,31 +82,31 @@ class Queue:
         return self.out / WORK
 
     def tagged(self, tags: list[str]) -> "Queue":
-        """What has one of these tags; ValueError for one that nothing has."""
+        """The queue of the entries with any of these tags; ValueError for an unknown tag."""
         known = {tag for entry in self.entries for tag in entry.tags}
         for tag in tags:
             if tag not in known:
-                there = f"there are {', '.join(sorted(known))}" if known else "it has no tags"
-                raise ValueError(f"nothing in the queue has the tag {tag!r}: {there}")
+                hint = f"there are {', '.join(sorted(known))}" if known else "it has no tags"
+                raise ValueError(f"nothing in the queue has the tag {tag!r}: {hint}")
         return replace(self, entries=tuple(e for e in self.entries if not tags or set(tags) & set(e.tags)))
 
     def items(self) -> list[Item]:
-        """All runs that are known by now, in their order; how the others are made depends on what comes of these."""
+        """All runs that are known by now, in order; tuned runs are known when their learning rate is."""
         unique: dict[Path, tuple[int, Item]] = {}
         for entry in self.entries:
             for numbered in self._of(entry):
                 unique.setdefault(numbered[1].file, numbered)
-        # Seed by seed: a comparison of all is worth more than many seeds of one.
+        # Seed by seed: a comparison of all methods comes before more seeds of one.
         ordered = sorted(unique.values(), key=lambda numbered: (-numbered[1].entry.priority, numbered[0]))
         return [item for _, item in ordered]
 
     def unknown(self) -> int:
-        """How many runs there will be beside those that are known: seeds that wait for their learning rate."""
-        waiting: set[tuple[Path, ...]] = set()  # of each, the files that it may go to
+        """The number of runs that are not known yet: seeds that wait for their learning rate."""
+        waiting: set[tuple[Path, ...]] = set()  # for each run, its possible files
         for entry in self.entries:
             for cell in entry.cells:
                 runs, failed = self._tuned(entry, cell)
-                if cell.best(runs, failed) is None and not cell.not_made(failed):
+                if cell.best(runs, failed) is None and not cell.missing(failed):
                     waiting |= {tuple(map(self._file, jobs)) for jobs in zip(*cell.seeds.values(), strict=True)}
         return len(waiting)
 
@@ -120,12 +120,12 @@ class Queue:
         return [self._item(entry, job) for job in cell.ready(*self._tuned(entry, cell))]
 
     def _tuned(self, entry: Entry, cell: Cell) -> tuple[dict[Job, Run], dict[Job, str]]:
-        """The tuning runs of a cell: those that are finished, and why others failed."""
+        """The finished tuning runs of a cell, and the reasons of the failed ones."""
         if len(cell.tuning) == 1:
             return {}, {}
         items = {job: self._item(entry, job) for job in cell.tuning}
         runs = {job: run for job, item in items.items() if (run := item.finished())}
-        return runs, {job: why for job, item in items.items() if (why := item.failure())}
+        return runs, {job: reason for job, item in items.items() if (reason := item.failure())}
 
     def _item(self, entry: Entry, job: Job) -> Item:
         return Item(job, self._file(job), entry)
@@ -135,14 +135,14 @@ class Queue:
         return path.with_name(f"{path.name}.{FILE}")
 
     def check(self) -> None:
-        """Raise PlanError if two plans would go to one file."""
+        """Raise PlanError if two plans would be saved in the same file."""
         seen: dict[Path, Item] = {}
         for item in (self._item(e, job) for e in self.entries for cell in e.cells for job in _all_of(cell)):
             other = seen.setdefault(item.file, item)
             if other.job.plan != item.job.plan:
                 raise PlanError(
-                    f"two plans go to {item.file}: {other.job.plan.command()} and {item.job.plan.command()}; "
-                    "give one of their tables another name"
+                    f"two plans have the same file {item.file}: {other.job.plan.command()} and "
+                    f"{item.job.plan.command()}; give one of their tables another name"
                 )
 
 
@@ -153,10 +153,10 @@ def _all_of(cell: Cell) -> Iterator[Job]:
 
 
 def read(path: Path) -> Queue:
-    """The queue in a file; all that can be known to be wrong with it is found here."""
+    """The queue in a file; PlanError for any mistake in it."""
     stored = read_file(path)
     _check_known(f"the queue file {path}", stored, SETTINGS)
-    # Seen from the file's folder: the queue is the same one from wherever it is started.
+    # Relative to the file's folder, not to the working directory.
     out = Path(os.path.normpath(path.parent / _text("out", stored.get("out", f"runs/{path.stem}"))))
     minutes = stored.get("checkpoint_minutes", MINUTES)
     check_minutes(minutes)
@@ -189,7 +189,7 @@ def _entry(settings: dict[str, Any], work: Path, minutes: float) -> Entry:
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
         raise PlanError(f"tags takes a list of texts, not {tags!r}")
     if isinstance(priority, bool) or not isinstance(priority, int | float):
-        raise PlanError(f"priority takes a number, higher goes first, not {priority!r}")
+        raise PlanError(f"priority takes a number, higher runs first, not {priority!r}")
     quiet = own.get("quiet_machine", False)
     if not isinstance(quiet, bool):
         raise PlanError(f"quiet_machine is true or false, not {quiet!r}")
@@ -200,10 +200,10 @@ def _entry(settings: dict[str, Any], work: Path, minutes: float) -> Entry:
 
 
 def _check(cell: Cell) -> None:
-    """Raise ValueError for a task, a method or a link that does not exist, long before its turn comes."""
+    """Raise ValueError for a task, a method or a link that does not exist, before any run starts."""
     check_plan(cell.tuning[0].plan)
     if len(cell.tuning) > 1:
-        check_validated(cell.tuning)
+        check_validation(cell.tuning)
 
 
 def _text(name: str, value: Any) -> str:

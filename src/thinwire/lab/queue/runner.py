@@ -1,4 +1,4 @@
-"""Does a queue's runs one after the other, in low priority, each in a process of its own."""
+"""Executes the runs of a queue one after the other, at low priority, each in its own process."""
 
 import ctypes
 import fcntl
@@ -21,56 +21,56 @@ from thinwire.lab.runner.comparison import Failed
 
 NICE = 19  # added to a run's niceness, unless it needs a quiet machine
 LOCK, LOCK_ATTEMPTS = "lock", 5
-GRACE = 15.0  # seconds for a run to end in when asked to
-LOOK_EVERY = 0.1  # seconds
-ATTEMPTS = 3  # at a run that is killed from outside: each goes on from its checkpoint
+GRACE = 15.0  # seconds between SIGINT and SIGKILL
+POLL_EVERY = 0.1  # seconds
+ATTEMPTS = 3  # at a run that is killed from outside: each resumes from the last checkpoint
 INTERRUPTED = 130  # the exit code after Ctrl-C
-PRINTED = "printed.txt"  # in a run's folder: what it printed
+PRINTED = "printed.txt"  # in a run's folder: its output
 PR_SET_PDEATHSIG = 1
 Log = Callable[[str], None]
 
 
 def run(queue: Queue, log: Log, quiet_machine: bool = False, retry: bool = False) -> None:
-    """Make all runs that are not finished; raises `Failed` at the end if some could not be made.
+    """Execute all unfinished runs; raises `Failed` at the end if some failed.
 
-    Runs that need a quiet machine are made only if asked for; those that failed before are tried again only if `retry`.
+    Runs that need a quiet machine are executed only with `quiet_machine`, runs that failed before only with `retry`.
     """
     with _locked(queue) as lock, _pausing(child := Child()):
         if retry:
-            for tried in queue.items():
-                (tried.job.folder / FAILED).unlink(missing_ok=True)
-        passed: set[Path] = set()
-        while (item := _next(queue, passed, quiet_machine)) is not None:
-            passed.add(item.file)
+            for failed in queue.items():
+                (failed.job.folder / FAILED).unlink(missing_ok=True)
+        attempted: set[Path] = set()
+        while (item := _next(queue, attempted, quiet_machine)) is not None:
+            attempted.add(item.file)
             log(f"{item.name} ...")
-            log(f"{item.name}: {_make(item, child, lock)}")
-    _sum_up(queue, log, quiet_machine)
+            log(f"{item.name}: {_execute(item, child, lock)}")
+    _summarize(queue, log, quiet_machine)
 
 
-def _next(queue: Queue, passed: set[Path], quiet_machine: bool) -> Item | None:
-    """The first run to be made now; what is next may depend on what the last one came to."""
+def _next(queue: Queue, attempted: set[Path], quiet_machine: bool) -> Item | None:
+    """The next run to execute; it may depend on the result of the last one."""
     for item in queue.items():
         waits = item.needs_quiet and not quiet_machine
-        if item.file not in passed and not waits and item.failure() is None and item.finished() is None:
+        if item.file not in attempted and not waits and item.failure() is None and item.finished() is None:
             return item
     return None
 
 
-def _make(item: Item, child: "Child", lock: IO[str]) -> str:
-    """Make a run, or go on with one; returns the result in words."""
+def _execute(item: Item, child: "Child", lock: IO[str]) -> str:
+    """Start or resume a run; returns a description of the result."""
     job, folder, code = item.job, item.job.folder, 0
     try:
         for _ in range(ATTEMPTS):
             if job.finished() is not None:
                 break
-            job.begun()  # PlanError for the checkpoint of another plan
+            job.can_resume()  # raises PlanError for the checkpoint of another plan
             code = child.run(item, lock)
             if code >= 0 and code != INTERRUPTED:
                 break
         else:
-            return f"interrupted ({_last_words(folder, code)}); the same command resumes it"
+            return f"interrupted ({_last_line(folder, code)}); the same command resumes it"
         if code or not (folder / FILE).exists():
-            raise ValueError(_last_words(folder, code))
+            raise ValueError(_last_line(folder, code))
         made = Run.load(folder / FILE)
         made.tags = list(item.entry.tags)
         made.took = made.took | {"wall": round(made.took["wall"] - child.paused, 3)}
@@ -84,8 +84,8 @@ def _make(item: Item, child: "Child", lock: IO[str]) -> str:
     return f"done, {metric}, {made.took['wall'] / 60:.1f} min"
 
 
-def _last_words(folder: Path, code: int) -> str:
-    """What a run that failed printed last, or how it was ended."""
+def _last_line(folder: Path, code: int) -> str:
+    """The last line that a failed run printed, or the signal or exit code that ended it."""
     printed = (folder / PRINTED).read_text(errors="replace").strip() if (folder / PRINTED).exists() else ""
     if code < 0:
         return f"it was killed by {signal.Signals(-code).name}"
@@ -94,17 +94,17 @@ def _last_words(folder: Path, code: int) -> str:
 
 
 class Child:
-    """The run that is being made: a process of its own, which can be paused."""
+    """The process of the current run, which can be paused."""
 
     def __init__(self) -> None:
-        self.pause_asked = False
-        self.paused = 0.0  # seconds that it stood still in memory
+        self.pause_requested = False
+        self.paused = 0.0  # seconds for which the process was stopped
 
     def run(self, item: Item, lock: IO[str]) -> int:
-        """Train by the job's plan; returns the exit code."""
+        """Execute the job; returns the exit code."""
         self.paused = 0.0
         code = None
-        while code is None:  # it was ended to pause it, and goes on from its checkpoint
+        while code is None:  # it was ended for a pause, and resumes from its checkpoint
             process = _started(item, lock)
             try:
                 code = self._waited_for(process, item)
@@ -116,11 +116,13 @@ class Child:
     def _waited_for(self, process: subprocess.Popen[bytes], item: Item) -> int | None:
         """The exit code of a run that ended by itself; None if it was ended for a pause."""
         while process.poll() is None:
-            if not self.pause_asked:
-                time.sleep(LOOK_EVERY)
+            if not self.pause_requested:
+                time.sleep(POLL_EVERY)
                 continue
-            self.pause_asked = False
-            if item.job.plan.transport == "processes":  # these look at the clock on the wall
+            self.pause_requested = False
+            if (
+                item.job.plan.transport == "processes"
+            ):  # real ranks measure wall-clock time, which stopping them would change
                 _end(process)
                 os.kill(os.getpid(), signal.SIGSTOP)  # until SIGCONT
                 return None
@@ -139,7 +141,7 @@ def _started(item: Item, lock: IO[str]) -> subprocess.Popen[bytes]:
     plan.write_text(item.job.plan.to_toml())
     command = [sys.executable, "-m", "thinwire", "train", "--file", str(plan), "--out", str(folder), "--quiet"]
     with (folder / PRINTED).open("wb") as printed:
-        # Whoever holds the lock's file holds the lock: a run that outlives its queue keeps others away.
+        # The run inherits the lock's file: if it outlives its queue, it keeps the lock, and other queues wait.
         return subprocess.Popen(
             [*command, "--checkpoint-minutes", f"{item.job.minutes:g}"],
             stdout=printed,
@@ -151,7 +153,7 @@ def _started(item: Item, lock: IO[str]) -> subprocess.Popen[bytes]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a run, if it has not ended; what it saved stays."""
+    """Stop a run, if it is still running; its checkpoints stay."""
     if process.poll() is not None:
         return
     process.send_signal(signal.SIGINT)
@@ -167,15 +169,15 @@ def _pausing(child: Child) -> Iterator[None]:
     """SIGTSTP pauses the queue and its run until SIGCONT; SIGTERM ends them as Ctrl-C does."""
 
     def pause(number: int, frame: FrameType | None) -> None:
-        child.pause_asked = True
+        child.pause_requested = True
 
-    def go_on(number: int, frame: FrameType | None) -> None:
-        child.pause_asked = False  # it came before the pause began
+    def resume(number: int, frame: FrameType | None) -> None:
+        child.pause_requested = False  # SIGCONT came before the pause
 
     def end(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    handlers = {signal.SIGTSTP: pause, signal.SIGCONT: go_on, signal.SIGTERM: end}
+    handlers = {signal.SIGTSTP: pause, signal.SIGCONT: resume, signal.SIGTERM: end}
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
@@ -186,10 +188,10 @@ def _pausing(child: Child) -> Iterator[None]:
 
 @contextmanager
 def _locked(queue: Queue) -> Iterator[IO[str]]:
-    """One at a time: ValueError if another queue, or a run that outlived it, is at work in the same folder."""
+    """Lock the folder of the queue; ValueError if another queue, or a run that outlived it, holds the lock."""
     queue.work.mkdir(parents=True, exist_ok=True)
     with (queue.work / LOCK).open("a+") as lock:
-        for attempt in range(LOCK_ATTEMPTS):  # whoever asks for the status has it for a moment
+        for attempt in range(LOCK_ATTEMPTS):  # `status` holds it for a moment
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
@@ -197,9 +199,9 @@ def _locked(queue: Queue) -> Iterator[IO[str]]:
                 if attempt == LOCK_ATTEMPTS - 1:
                     lock.seek(0)
                     raise ValueError(
-                        f"{queue.out} is being worked on by another queue (process {lock.read().strip()})"
+                        f"{queue.out} is in use by another queue (process {lock.read().strip()})"
                     ) from None
-                time.sleep(LOOK_EVERY)
+                time.sleep(POLL_EVERY)
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
         lock.flush()
@@ -207,7 +209,7 @@ def _locked(queue: Queue) -> Iterator[IO[str]]:
 
 
 def is_running(queue: Queue) -> bool:
-    """Whether somebody is at work on it."""
+    """Whether a process executes the queue."""
     try:
         with (queue.work / LOCK).open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -219,29 +221,29 @@ def is_running(queue: Queue) -> bool:
 
 
 def _with_parent(nice: int) -> Callable[[], None]:
-    """Before a run begins: give way to all others, and end if the queue is killed."""
+    """A function for a new process: lowers its priority, and lets it be killed with the queue."""
     parent = os.getpid()
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded before the fork
 
     def prepare() -> None:
         os.nice(nice)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a queue in the background of a shell ignores it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background processes ignore it
         if libc is not None:
             libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:  # it was killed before
+            if os.getppid() != parent:  # the queue was killed before prctl
                 os.kill(os.getpid(), signal.SIGKILL)
 
     return prepare
 
 
-def _sum_up(queue: Queue, log: Log, quiet_machine: bool) -> None:
+def _summarize(queue: Queue, log: Log, quiet_machine: bool) -> None:
     items = queue.items()
-    done = sum(item.finished() is not None for item in items)
+    finished = sum(item.finished() is not None for item in items)
     waiting = [item for item in items if item.needs_quiet and not quiet_machine and item.finished() is None]
-    parts = [f"{done} of {len(items) + queue.unknown()} runs are finished"]
+    parts = [f"{finished} of {len(items) + queue.unknown()} runs are finished"]
     if waiting:
         parts.append(f"{len(waiting)} wait for a quiet machine (--quiet-machine)")
     log("; ".join(parts))
-    failures = [f"{item.name}: {why}" for item in items if (why := item.failure()) is not None]
+    failures = [f"{item.name}: {reason}" for item in items if (reason := item.failure()) is not None]
     if failures:
         raise Failed("\n".join(["these runs failed (--retry tries them again):", *failures]))

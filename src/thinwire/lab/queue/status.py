@@ -1,4 +1,4 @@
-"""How far a queue is, and how long the rest will take by what was measured so far."""
+"""The progress of a queue, and an estimate of the remaining time from the runs measured so far."""
 
 import json
 from collections import defaultdict
@@ -20,26 +20,26 @@ from thinwire.lab.runner.comparison import PROGRESS
 from thinwire.lab.runner.plan import Plan
 from thinwire.lab.tables import plain_table
 
-LEAST = 0.02  # of a run: the pace of its first steps is not that of the others
-DONE, RUNNING, BEGUN, LEFT, QUIET, FAILED = "done", "running", "begun", "left", "needs a quiet machine", "failed"
+LEAST = 0.02  # fraction of a run from which its time is estimated: the first steps are slower
+DONE, RUNNING, STARTED, LEFT, QUIET, FAILED = "done", "running", "started", "left", "needs a quiet machine", "failed"
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an unfinished run is."""
+    """The progress of an unfinished run."""
 
     step: int
     steps: int
     wall: float  # seconds
-    at: float  # when this was noted, in seconds since the epoch
+    at: float  # when this was recorded, in seconds since the epoch
 
     @property
     def share(self) -> float:
         return self.step / self.steps
 
     @property
-    def whole(self) -> float:
-        """Seconds that the whole run takes at this pace."""
+    def total(self) -> float:
+        """Seconds that the whole run takes at this speed."""
         return self.wall / self.share
 
 
@@ -51,35 +51,35 @@ class Line:
     state: str
     run: Run | None = None
     progress: Progress | None = None
-    why: str | None = None  # it failed
-    seconds: float | None = None  # left for it, as far as is known
+    why: str | None = None  # the reason of a failure
+    seconds: float | None = None  # estimated time left; None: unknown
 
 
 @dataclass(frozen=True)
 class Status:
-    """A queue at one moment."""
+    """The status of a queue at one moment."""
 
     name: str
     lines: tuple[Line, ...]
     unknown: int  # runs whose learning rate is not chosen yet
-    at_work: bool
+    is_running: bool
 
     def count(self, *states: str) -> int:
         return sum(line.state in states for line in self.lines)
 
     @property
     def left(self) -> list[Line]:
-        """Runs that a queue makes without being asked for more."""
-        return [line for line in self.lines if line.state in (RUNNING, BEGUN, LEFT)]
+        """The remaining runs that need no further flags."""
+        return [line for line in self.lines if line.state in (RUNNING, STARTED, LEFT)]
 
     @property
     def seconds(self) -> float:
-        """That the rest takes, of those runs whose time can be estimated."""
+        """Estimated seconds for the remaining runs, without those that cannot be estimated."""
         return sum(line.seconds or 0.0 for line in self.left)
 
     @property
     def unmeasured(self) -> int:
-        """Runs that nothing is known of yet."""
+        """The number of remaining runs whose time cannot be estimated yet."""
         return sum(line.seconds is None for line in self.left) + self.unknown
 
     def summary(self) -> str:
@@ -88,16 +88,16 @@ class Status:
         for state, words in ((RUNNING, "running"), (FAILED, "failed"), (QUIET, "waiting for --quiet-machine")):
             if self.count(state):
                 parts.append(f"{self.count(state)} {words}")
-        parts.append(f"{self.count(BEGUN, LEFT) + self.unknown} left")
+        parts.append(f"{self.count(STARTED, LEFT) + self.unknown} left")
         if self.left:
             more = f" and {self.unmeasured} runs not measured yet" if self.unmeasured else ""
             parts.append(f"about {clock(self.seconds)}{more} to go" if self.seconds else "no run measured yet")
-        return f"{self.name}: {', '.join(parts)}" + ("" if self.at_work else "; no queue is at work")
+        return f"{self.name}: {', '.join(parts)}" + ("" if self.is_running else "; the queue is not running")
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "queue": self.name,
-            "at_work": self.at_work,
+            "at_work": self.is_running,
             "seconds_left": round(self.seconds),
             "unmeasured": self.unmeasured,
             "runs": [
@@ -116,7 +116,7 @@ class Status:
         }
 
     def shown(self) -> Group:
-        """A table with a row for each comparison and method, and what failed below it."""
+        """A table with a row for each comparison and method, with the failures below it."""
         table = plain_table()
         for name in ("plans", "method", "done", "metric", "min", "left", ""):
             table.add_column(
@@ -150,26 +150,26 @@ class Status:
 
 
 def status(queue: Queue, name: str) -> Status:
-    """Look at what is there of a queue; nothing is changed."""
-    at_work = is_running(queue)
+    """The status of a queue, read from its files; changes nothing."""
+    running = is_running(queue)
     lines = [_line(item) for item in queue.items()]
-    if at_work:  # the one with the newest progress is running
-        begun = [line for line in lines if line.state == BEGUN and line.progress]
-        newest = max(begun, key=lambda line: line.progress.at if line.progress else 0.0, default=None)
+    if running:  # the run with the newest progress is the current one
+        started = [line for line in lines if line.state == STARTED and line.progress]
+        newest = max(started, key=lambda line: line.progress.at if line.progress else 0.0, default=None)
         lines = [replace(line, state=RUNNING) if line is newest else line for line in lines]
     estimate = Estimate(lines)
-    return Status(name, tuple(replace(line, seconds=estimate.left(line)) for line in lines), queue.unknown(), at_work)
+    return Status(name, tuple(replace(line, seconds=estimate.left(line)) for line in lines), queue.unknown(), running)
 
 
 def _line(item: Item) -> Line:
-    run, why = item.finished(), item.failure()
+    run, failure = item.finished(), item.failure()
     if run is not None:
         return Line(item, DONE, run=run)
-    if why is not None:
-        return Line(item, FAILED, why=why)
+    if failure is not None:
+        return Line(item, FAILED, why=failure)
     progress = _progress(item.job.folder / PROGRESS)
     if progress is not None:
-        return Line(item, BEGUN, progress=progress)
+        return Line(item, STARTED, progress=progress)
     return Line(item, QUIET if item.needs_quiet else LEFT)
 
 
@@ -181,33 +181,33 @@ def _progress(path: Path) -> Progress | None:
 
 
 class Estimate:
-    """Seconds that runs take, by those that were made: of the same method if there are any, else of the same task."""
+    """Estimates the seconds of runs from measured ones: of the same method if there are any, else of the same task."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
         self._measured: dict[Plan, list[float]] = defaultdict(list)
         for line in lines:
-            if whole := _whole(line):
+            if total := _total(line):
                 for key in _keys(line.item.job.plan):
-                    self._measured[key].append(whole)
+                    self._measured[key].append(total)
 
     def left(self, line: Line) -> float | None:
         if line.run is not None:
             return 0.0
-        if line.progress is not None and (whole := _whole(line)):
-            return whole * (1 - line.progress.share)
+        if line.progress is not None and (total := _total(line)):
+            return total * (1 - line.progress.share)
         known = (self._measured[key] for key in _keys(line.item.job.plan) if key in self._measured)
         return next((fmean(seconds) for seconds in known), None)
 
 
-def _whole(line: Line) -> float | None:
-    """Seconds of the whole run, if they were measured; the first steps are not like the others."""
+def _total(line: Line) -> float | None:
+    """Seconds of the whole run, measured or extrapolated; None if too few steps are done."""
     if line.run is not None:
         return line.run.took.get("wall")
-    return line.progress.whole if line.progress and line.progress.share >= LEAST else None
+    return line.progress.total if line.progress and line.progress.share >= LEAST else None
 
 
 def _keys(plan: Plan) -> tuple[Plan, Plan]:
-    """What tells how long a run takes, from the best guess to the widest."""
+    """The plans whose measured times predict that of a run, the most specific one first."""
     same = replace(plan, seed=0, lr_scale=1.0)
     return same, replace(same, method="dense", alone=False, accumulate=1)
 
@@ -215,7 +215,7 @@ def _keys(plan: Plan) -> tuple[Plan, Plan]:
 def _cells(lines: list[Line]) -> list[str]:
     runs = [line.run for line in lines if line.run]
     minutes = [run.took["wall"] / 60 for run in runs if run.took]
-    seconds = [line.seconds for line in lines if line.state in (RUNNING, BEGUN, LEFT)]
+    seconds = [line.seconds for line in lines if line.state in (RUNNING, STARTED, LEFT)]
     left = [value for value in seconds if value is not None]
     return [
         f"{len(runs)}/{len(lines)}",
@@ -243,7 +243,7 @@ def _notes(lines: list[Line]) -> Iterator[str]:
 
 
 def clock(seconds: float) -> str:
-    """A time that people plan by."""
+    """A duration in minutes, or in hours and minutes."""
     minutes = round(seconds / 60)
     if not minutes:
         return "<1 min"

@@ -1,1 +1,1 @@
-"""What is recorded of a run."""
+"""What a run records: metrics, bytes, seconds, per-layer histories and gradients."""

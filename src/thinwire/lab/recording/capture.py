@@ -1,4 +1,4 @@
-"""Gradients, written down as rank 0 computes them, at some steps of a run (captured.py reads them)."""
+"""Saves gradients at some steps of a run, as rank 0 computes them (captured.py reads them)."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from thinwire.lab.runner.plan import Plan
 
 
 class Capture:
-    """Writes the gradients of the steps that a plan asks for; on ranks other than the first, and by default, none."""
+    """Saves the gradients of as many steps as the plan requests; none by default, and none on ranks other than 0."""
 
     def __init__(self, plan: Plan, task: Task, learner: Learner, folder: Path | None) -> None:
         self._due: list[int] = []
@@ -38,8 +38,8 @@ class Capture:
         }
         self._folder.mkdir(parents=True, exist_ok=True)
 
-    def begin(self) -> None:
-        """Remove what a run that was not finished left: all but the steps that this one goes on from."""
+    def remove_stale(self) -> None:
+        """Remove the files of an unfinished run, except those from before the checkpoint that this run resumes."""
         if not self._due:
             return
         kept = {file_of(step) for step in self._steps}
@@ -54,12 +54,12 @@ class Capture:
         self._steps = state["steps"]
 
     def at(self, step: int) -> AbstractContextManager[None]:
-        """To be open while the gradients of a step are computed: they are written as they come, if the step is due."""
+        """A context for computing the gradients of a step: if the step is due, they are saved as they arrive."""
         return self._writing(step) if step in self._due else nullcontext()
 
     @contextmanager
     def _writing(self, step: int) -> Iterator[None]:
-        # Under another name at first, as a run may end at any time.
+        # Under another name first, as the run may be interrupted.
         path = self._folder / file_of(step)
         unfinished = path.with_suffix(".unfinished")
         try:
@@ -72,21 +72,21 @@ class Capture:
         self._write_index()
 
     def _hooked(self, file: ZipFile) -> Iterator[None]:
-        """A gradient is taken when it is complete, before DDP puts it into a bucket; no more than one is held."""
+        """Save each gradient when it is complete, before DDP copies it into a bucket; keeps no copies in memory."""
         parameters = self._replica.parameters
         names = {id(p): name for name, p in parameters.items()}
         written: set[str] = set()
 
-        def take(p: Tensor) -> None:
+        def save(p: Tensor) -> None:
             name = names[id(p)]
             if name in written:
-                raise ValueError(f"the gradient of {name} comes in several pieces, which cannot be captured")
+                raise ValueError(f"the gradient of {name} arrives in several parts, which cannot be captured")
             assert p.grad is not None
             _write(file, name, p.grad)
             written.add(name)
 
         hooks = [
-            p.register_post_accumulate_grad_hook(take)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            p.register_post_accumulate_grad_hook(save)  # type: ignore[no-untyped-call]  # torch leaves it untyped
             for p in parameters.values()
         ]
         try:
@@ -112,7 +112,7 @@ class Capture:
 
 
 def steps_of(count: int, length: int) -> list[int]:
-    """So many steps of a run, evenly spread from the first to the last; one alone is in the middle."""
+    """`count` steps of a run, evenly spaced from the first to the last; a single one is in the middle."""
     if count == 1:
         return [(length + 1) // 2]
     count = min(count, length)
@@ -120,7 +120,7 @@ def steps_of(count: int, length: int) -> list[int]:
 
 
 def _write(file: ZipFile, name: str, gradient: Tensor) -> None:
-    # With no date, so that the same gradients are the same file.
+    # Without a date, so that equal gradients give equal files.
     with file.open(ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
         array = gradient.detach().to("cpu", torch.float32).contiguous().numpy()
         np.lib.format.write_array(member, array, allow_pickle=False)

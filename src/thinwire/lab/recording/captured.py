@@ -1,4 +1,4 @@
-"""Gradients that a run wrote down (`thinwire train --capture N`), read back one at a time."""
+"""Reads the gradients that a run saved (`thinwire train --capture N`), one at a time."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-FOLDER, INDEX = "gradients", "index.json"  # within a run's folder, and within that
+FOLDER, INDEX = "gradients", "index.json"  # in a run's folder, and in that folder
 SCHEMA = 1
 
 
@@ -22,15 +22,15 @@ def file_of(step: int) -> str:
 
 @dataclass(frozen=True)
 class Captured:
-    """What rank 0 computed at some steps of a run, before anything was exchanged."""
+    """The gradients of rank 0 at some steps of a run, before the exchange."""
 
     folder: Path
     workload: str
     method: str
     seed: int
-    batch: int  # examples that a gradient is the mean over
+    batch: int  # examples over which a gradient is the mean
     length: int  # steps of the run
-    steps: tuple[int, ...]  # that gradients are there of; the first step is 1
+    steps: tuple[int, ...]  # that have gradients; the first step of a run is 1
     kinds: Mapping[str, str]  # the kind of layer of each parameter
     shapes: Mapping[str, tuple[int, ...]]
 
@@ -39,7 +39,7 @@ class Captured:
         return tuple(self.kinds)
 
     def gradient(self, step: int, name: str) -> Tensor:
-        """One parameter's gradient, in 32 bits; it is read from the disk now."""
+        """One parameter's gradient in float32, read from disk on every call."""
         if step not in self.steps:
             raise ValueError(
                 f"{self.folder} has no gradients of step {step}, only of {', '.join(map(str, self.steps))}"
@@ -50,13 +50,13 @@ class Captured:
             raise ValueError(f"{self.folder} has no parameter {name!r}{hint}")
         path = self.folder / file_of(step)
         try:
-            # numpy's own load leaves a damaged file open.
+            # np.load would leave a damaged file open.
             with ZipFile(path) as stored, stored.open(f"{name}.npy") as member:
                 gradient = torch.from_numpy(np.lib.format.read_array(member, allow_pickle=False))
-        except Exception as error:  # zipfile and numpy know many words for what cannot be read
+        except Exception as error:  # zipfile and numpy raise many types of errors for damaged files
             raise ValueError(f"{path} is damaged: {error}") from None
         if gradient.dtype != torch.float32 or tuple(gradient.shape) != self.shapes[name]:
-            raise ValueError(f"{path} is damaged: {name} is {gradient.dtype} {tuple(gradient.shape)} in it")
+            raise ValueError(f"{path} is damaged: in it, {name} is {gradient.dtype} {tuple(gradient.shape)}")
         return gradient
 
 
@@ -78,7 +78,7 @@ def read(folder: Path) -> Captured:
 
 def _captured(folder: Path, index: dict[str, Any]) -> Captured:
     if index["schema"] != SCHEMA:
-        raise ValueError(f"of schema {index['schema']}, not {SCHEMA}")
+        raise ValueError(f"schema {index['schema']}, not {SCHEMA}")
     return Captured(
         folder=folder,
         workload=index["workload"],

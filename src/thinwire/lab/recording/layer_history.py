@@ -1,4 +1,4 @@
-"""How a method treats each layer as a run goes on: what it says of it, what not, of how large a gradient."""
+"""The history of each layer over a run: payload bytes, residual norm and gradient norm."""
 
 from collections.abc import Mapping
 from math import hypot
@@ -13,19 +13,19 @@ COUNTED = ("tensors", "elements", "dense", "payload")
 
 
 class Layers:
-    """One rank's notes, at every evaluation of a run."""
+    """One rank's record of every layer, at every evaluation of a run."""
 
     def __init__(self) -> None:
-        self._told: dict[str, dict[str, Any]] = {}
+        self._history: dict[str, dict[str, Any]] = {}
         self._latest: dict[str, inspect.Layer] = {}
         self._gradients: dict[str, float] = {}
 
-    def weigh(self, parameters: Mapping[str, Tensor]) -> None:
-        """Note how large the agreed gradients are, before they are clipped."""
+    def measure(self, parameters: Mapping[str, Tensor]) -> None:
+        """Measure the norms of the reduced gradients, before they are clipped."""
         self._gradients = {name: 0.0 if p.grad is None else _norm(p.grad) for name, p in parameters.items()}
 
-    def note(self, layers: dict[str, inspect.Layer]) -> None:
-        """Note what has been said of each layer by now, and how much has not."""
+    def add(self, layers: dict[str, inspect.Layer]) -> None:
+        """Add a point to each layer's history: the bytes sent so far, the residual and the gradient."""
         self._latest = layers
         for name, layer in layers.items():
             now = {
@@ -35,24 +35,24 @@ class Layers:
                 "gradient": _rounded(hypot(*(self._gradients[parameter] for parameter in layer.names))),
             }
             about = {"name": name, "kind": layer.kind, "elements": layer.elements}
-            told = self._told.setdefault(name, about | {what: [] for what in now})
+            history = self._history.setdefault(name, about | {what: [] for what in now})
             for what, value in now.items():
-                told[what].append(value)
+                history[what].append(value)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"told": self._told}
+        return {"told": self._history}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._told = state["told"]
+        self._history = state["told"]
 
-    def told(self) -> list[dict[str, Any]]:
-        return list(self._told.values())
+    def as_list(self) -> list[dict[str, Any]]:
+        return list(self._history.values())
 
-    def kinds(self, said: Mapping[str, int], steps: int) -> dict[str, dict[str, float]]:
-        """Tensors, elements and bytes a step of each kind of layer, from what a rank said over the whole run."""
+    def kinds(self, payload_by_unit: Mapping[str, int], steps: int) -> dict[str, dict[str, float]]:
+        """Tensors, elements and bytes per step by kind of layer, from a rank's payload bytes over the whole run."""
         kinds: dict[str, dict[str, float]] = {}
         for name, layer in self._latest.items():
-            counts = (len(layer.names), layer.elements, layer.dense_bytes, said.get(name, 0))
+            counts = (len(layer.names), layer.elements, layer.dense_bytes, payload_by_unit.get(name, 0))
             kind = kinds.setdefault(layer.kind, dict.fromkeys(COUNTED, 0))
             for what, count in zip(COUNTED, counts, strict=True):
                 kind[what] += count

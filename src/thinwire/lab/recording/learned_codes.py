@@ -1,4 +1,4 @@
-"""How learned codes do as a run goes on, and how much is said while they are in use."""
+"""The errors of learned codes over a run, and the bytes that are sent while the codes are in use."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -10,26 +10,26 @@ from thinwire import inspect
 
 
 class Codes:
-    """Notes made after every step."""
+    """One rank's record of its learned codes, step by step. Checkpoints contain all attributes, by name."""
 
     def __init__(self) -> None:
-        self._learns: bool | None = None  # whether the next step is one of learning; None: it has not begun
-        self._said: list[int] = []
+        self._learns: bool | None = None  # whether the next step is a learning step; None: no step yet
+        self._said: list[int] = []  # payload bytes so far of the units with codes, by rank
         self._errors: list[tuple[int, float]] = []
-        self._learning: list[list[int]] = []  # stretches: the first step and the last
-        self.steps, self.dense, self.payload = 0, 0, 0.0  # while codes are said
+        self._learning: list[list[int]] = []  # intervals: first and last step
+        self.steps, self.dense, self.payload = 0, 0, 0.0  # of steps that sent codes
 
-    def note(
+    def add(
         self,
         step: int,
         learning: Mapping[str, inspect.Learning],
-        said: Sequence[Mapping[str, int]],
+        payload_by_unit: Sequence[Mapping[str, int]],
         parameters: Mapping[str, Tensor],
     ) -> None:
-        """What came of a step; said are the bytes of some ranks so far, by what they were about."""
+        """Record a step; `payload_by_unit` has the bytes that some ranks have sent so far, by unit."""
         if not learning:
             return
-        now = [sum(counted.get(key, 0) for key in learning) for counted in said]
+        now = [sum(counted.get(key, 0) for key in learning) for counted in payload_by_unit]
         learned = step == 1 if self._learns is None else self._learns
         if self._learns is False:
             self.steps += 1
@@ -50,10 +50,10 @@ class Codes:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
 
-    def told(self, payload: float | None = None) -> dict[str, Any]:
-        """For a run: how far off codes were, when they were learned, and what was said in the steps that used them.
+    def as_dict(self, payload: float | None = None) -> dict[str, Any]:
+        """For a run: the errors of the codes, when they were learned, and the bytes of the steps that used them.
 
-        That is of the parameters that go through them only; its payload may be a mean over more ranks than these.
+        Only parameters that are sent as codes count. `payload`, if given, is the mean over more ranks than these.
         """
         if not self._errors:
             return {}
@@ -62,4 +62,4 @@ class Codes:
             "dense": self.dense,
             "payload": round(self.payload if payload is None else payload),
         }
-        return {"errors": [list(noted) for noted in self._errors], "learning": self._learning, "coded": coded}
+        return {"errors": [list(error) for error in self._errors], "learning": self._learning, "coded": coded}

@@ -1,4 +1,4 @@
-"""How the layers of a model are factored as a run goes on, and what groups of ranks, or a server, say to others."""
+"""How the layers of a model are factored over a run, and the bytes that groups of ranks or a server exchange."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -10,14 +10,14 @@ Layers = Mapping[str, thinwire.LowRankLayer]
 
 
 class Phases:
-    """Notes every change of phase."""
+    """Records every change of the layers' ranks."""
 
     def __init__(self) -> None:
         self._layers: Layers = {}
         self._changes: list[dict[str, Any]] = []
 
-    def note(self, step: int, layers: Layers) -> None:
-        """What layers are after so many steps."""
+    def add(self, step: int, layers: Layers) -> None:
+        """Record the layers after a step."""
         if layers != self._layers:
             self._layers = dict(layers)
             self._changes.append({"step": step, "ranks": {name: layer.rank for name, layer in layers.items()}})
@@ -29,8 +29,8 @@ class Phases:
         self._layers = {name: thinwire.LowRankLayer(*layer) for name, layer in state["layers"].items()}
         self._changes = state["changes"]
 
-    def told(self, parameters: int) -> dict[str, Any]:
-        """The layers, each change, and how many parameters the model has in thin layers at the end."""
+    def as_dict(self, parameters: int) -> dict[str, Any]:
+        """The layers, each change, and the number of parameters of the model with its last low-rank factors."""
         if not self._changes:
             return {}
         factored = [at["ranks"] for at in self._changes if any(at["ranks"].values())]
@@ -47,12 +47,12 @@ class Phases:
 
 
 def _saved(layer: thinwire.LowRankLayer, rank: int | None) -> int:
-    whole = layer.rows * layer.columns
-    return 0 if rank is None else max(0, whole - rank * (layer.rows + layer.columns))
+    full = layer.rows * layer.columns
+    return 0 if rank is None else max(0, full - rank * (layer.rows + layer.columns))
 
 
 def grouped(groups: Sequence[Sequence[int]], sent: Iterable[Mapping[int, int]]) -> dict[str, Any]:
-    """Bytes within and between groups, of all ranks together, from what each sent to each other."""
+    """Bytes within and between groups, summed over all ranks, from the bytes that each sent to each other rank."""
     if not groups:
         return {}
     of_rank = {rank: i for i, ranks in enumerate(groups) for rank in ranks}
@@ -64,17 +64,17 @@ def grouped(groups: Sequence[Sequence[int]], sent: Iterable[Mapping[int, int]]) 
 
 
 def served(method: str, link_bytes: Sequence[int]) -> dict[str, int]:
-    """What links carried at the rank that serves and at the others, of a method that has one such rank."""
+    """The link bytes of the server and the most of any other rank, for a method with one server."""
     strategy = thinwire.strategy_of(method)
-    at = inspect.servers(strategy)
-    if len(at) != 1 or len(link_bytes) < 2 or not strategy.mean_of_all:  # others have one in each group
+    servers = inspect.servers(strategy)
+    if len(servers) != 1 or len(link_bytes) < 2 or not strategy.mean_of_all:  # else there is one server per group
         return {}
-    (rank,) = at
+    (rank,) = servers
     return {"rank": rank, "link": link_bytes[rank], "worker": max(n for r, n in enumerate(link_bytes) if r != rank)}
 
 
 def links_of(rank: int, meter: inspect.Meter) -> dict[str, Any]:
-    """Bytes by the rank at the other end, as they come back from run.json: its names are texts."""
+    """Bytes by the rank at the other end; ranks are texts, as in JSON."""
     ways = {"sent": meter.sent, "received": meter.received}
     return {"rank": rank} | {
         way: {str(other): nbytes for other, nbytes in sorted(counted.items()) if nbytes}

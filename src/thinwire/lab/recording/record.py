@@ -1,4 +1,4 @@
-"""What is noted while a run goes on, and the run that comes of it."""
+"""Records a run while it trains, and makes the `Run` from it."""
 
 import math
 import time
@@ -20,55 +20,55 @@ from thinwire.lab.runner.plan import Plan
 from thinwire.lab.sizing.link_model import link_seconds
 from thinwire.lab.tasks.workloads.user_task import digest
 
-MOST_POINTS = 200  # of a history; longer runs are told in so many stretches
+MOST_POINTS = 200  # of a history; longer runs are averaged over this many intervals
 
 
 class Record:
-    """One rank's notes, step by step."""
+    """One rank's record of a run, step by step."""
 
     def __init__(self, plan: Plan, task: Task, warned: list[str]) -> None:
         self.plan, self.task, self.warned = plan, task, warned
-        self.made = 0  # steps
-        self._losses = torch.zeros(task.steps)  # one tensor: small ones of each step would fragment the memory
+        self.steps = 0  # steps so far
+        self._losses = torch.zeros(task.steps)  # one tensor: a small one per step would fragment memory
         self.payload: list[int] = []
         self.link: list[int] = []
         self.seconds: list[float] = []
         self.evaluations: list[dict[str, float]] = []
         self.layers, self.phases, self.codes = Layers(), Phases(), Codes()
-        self.resumed: list[dict[str, Any]] = []  # after which steps the run was interrupted
-        self._commit = commit()  # of the code that is loaded now, whatever is committed while it runs
+        self.resumed: list[dict[str, Any]] = []  # the interruptions of the run
+        self._commit = commit()  # of the code as loaded, even if a commit is made while it runs
         self._took = {"wall": 0.0, "cpu": 0.0}  # seconds until the last checkpoint
         self._since = time.monotonic(), time.process_time()
         self._due = {round((i + 1) * task.steps / task.evaluations) for i in range(task.evaluations)}
 
     @property
     def losses(self) -> Tensor:
-        return self._losses[: self.made]
+        return self._losses[: self.steps]
 
     def step(self, loss: Tensor, meter: inspect.Meter, seconds: float) -> None:
-        self._losses[self.made] = loss
-        self.made += 1
+        self._losses[self.steps] = loss
+        self.steps += 1
         self.payload.append(self._payload(meter))
         self.link.append(meter.link_bytes)
         self.seconds.append(seconds)
 
     def count_again(self, meter: inspect.Meter) -> None:
-        """Count what was still on its way when the last step was noted: it has landed now."""
+        """Update the bytes of the last step: messages in flight when it was recorded have landed now."""
         self.payload[-1], self.link[-1] = self._payload(meter), meter.link_bytes
 
     def _payload(self, meter: inspect.Meter) -> int:
-        return 0 if self.plan.alone else meter.payload_bytes  # nobody is there to send it to
+        return 0 if self.plan.alone else meter.payload_bytes  # a rank alone sends nothing
 
     def is_due(self, ahead: int = 0) -> bool:
-        """Whether the model is to be evaluated now, or so many steps later."""
-        return self.made + ahead in self._due
+        """Whether the model is evaluated now, or `ahead` steps later."""
+        return self.steps + ahead in self._due
 
     @property
     def is_last(self) -> bool:
-        return self.made == self.task.steps
+        return self.steps == self.task.steps
 
     def state_dict(self) -> dict[str, Any]:
-        """All that was noted so far; a run that goes on from it is told as one."""
+        """Everything recorded so far; a resumed run is recorded as one run."""
         return {
             "losses": self.losses.clone(),
             "commit": self._commit,
@@ -83,12 +83,12 @@ class Record:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.made, self._commit = len(state["losses"]), state["commit"]
-        self._losses[: self.made] = state["losses"]
+        self.steps, self._commit = len(state["losses"]), state["commit"]
+        self._losses[: self.steps] = state["losses"]
         self.payload, self.link, self.seconds = (state[name].tolist() for name in ("payload", "link", "seconds"))
         self.evaluations, self._took = state["evaluations"], state["took"]
-        self.resumed = [*state["resumed"], {"step": self.made, "commit": commit()}]
-        self.warned[:0] = [told for told in state["warned"] if told not in self.warned]
+        self.resumed = [*state["resumed"], {"step": self.steps, "commit": commit()}]
+        self.warned[:0] = [warning for warning in state["warned"] if warning not in self.warned]
         for part, saved in zip(self._parts, state["parts"], strict=True):
             part.load_state_dict(saved)
 
@@ -97,32 +97,33 @@ class Record:
         return [self.layers, self.phases, self.codes]
 
     def took(self) -> dict[str, float]:
-        """Seconds of this process so far, evaluations and all: by the clock on the wall, and of its processors."""
+        """Wall-clock and CPU seconds of this process so far, evaluations included."""
         wall, cpu = self._since
         spent = {"wall": time.monotonic() - wall, "cpu": time.process_time() - cpu}
         return {name: self._took[name] + spent[name] for name in spent}
 
-    def judge(
+    def evaluate(
         self, learner: Learner, model: nn.Module | None = None, cores: int | None = None, validate: bool = False
     ) -> dict[str, float]:
-        """The metrics of a model: by default a learner's own, and with all cores."""
-        draws = torch.get_rng_state()  # what it draws does not change what is drawn in training
+        """The metrics of a model: by default the learner's own, computed on all cores."""
+        rng_state = torch.get_rng_state()  # evaluation must not change the random numbers of training
         torch.set_num_threads(cores or machine.cores())
         metrics = learner.evaluate(model, validate)
         torch.set_num_threads(self.plan.threads)
-        torch.set_rng_state(draws)
+        torch.set_rng_state(rng_state)
         return metrics
 
-    def note(
+    def add(
         self,
         metrics: dict[str, float],
         consensus: float | None,
         of_each: Sequence[float] = (),
         of_others: Mapping[str, float] | None = None,
     ) -> dict[str, float]:
-        """Note an evaluation; of replicas that differ also how far they do, and at the end how good the worst is.
+        """Record an evaluation and return its metrics.
 
-        And how good other models are that a method has, such as a leader.
+        For replicas that differ, these include the consensus distance and, at the end, the metric of the worst replica;
+        for methods with other models, such as a leader, also the metric of these.
         """
         workload = self.task.workload
         metrics = metrics | {f"{name}_{workload.metric}": value for name, value in (of_others or {}).items()}
@@ -130,7 +131,7 @@ class Record:
             metrics = metrics | {CONSENSUS: consensus}
         if of_each:
             metrics = metrics | {f"{WORST}{workload.metric}": (min if workload.better == "higher" else max)(of_each)}
-        self.evaluations.append({"step": self.made} | metrics)
+        self.evaluations.append({"step": self.steps} | metrics)
         return metrics
 
     def run(
@@ -141,14 +142,14 @@ class Record:
         total: float,
         compute: float,
         wire: int | None,
-        said: dict[str, int],
+        payload_by_unit: dict[str, int],
         links: dict[str, Any],
         groups: dict[str, Any],
         carried: Sequence[int],
         learned: dict[str, Any],
         cpu: float,
     ) -> Run:
-        """The run: mean losses, the counts of the rank whose link carried most, the longest time, all CPU seconds."""
+        """The run, from the mean losses, the counts of the busiest rank, the longest time, all CPU time."""
         plan, workload, best = self.plan, self.task.workload, self._best()
         parts = {name: meter[f"{name}_seconds"] for name in ("encode", "exchange", "decode")}
         seconds = [*self.seconds[:-1], max(total, self.seconds[-1])]
@@ -156,14 +157,14 @@ class Record:
             assert plan.link is not None
             link = Link.parse(plan.link)
             busiest = max(nbytes for rank, nbytes in enumerate(carried) if link.is_limited(rank))
-            wired = link_seconds(self.link, busiest, min(link.up, link.down))
-            seconds = [here + there for here, there in zip(seconds, wired, strict=True)]
-            parts["exchange"] = wired[-1]
+            on_link = link_seconds(self.link, busiest, min(link.up, link.down))
+            seconds = [own + modeled for own, modeled in zip(seconds, on_link, strict=True)]
+            parts["exchange"] = on_link[-1]
         parameters = sum(p.numel() for p in workload.model().parameters())
         counted = {name: int(meter[f"{name}_bytes"]) for name in ("dense", "payload", "link")}
-        counted["dense"] *= plan.accumulate  # what would be sent if each batch's gradients were exchanged
+        counted["dense"] *= plan.accumulate  # what would be sent if the gradients of each batch were exchanged
         counted["payload"] *= not plan.alone
-        kinds = self.layers.kinds(said, self.task.steps)
+        kinds = self.layers.kinds(payload_by_unit, self.task.steps)
         for kind in kinds.values():
             kind["dense"] *= plan.accumulate
             kind["payload"] *= not plan.alone
@@ -192,14 +193,14 @@ class Record:
                     "link_bytes": self.link[step - 1],
                     "seconds": round(seconds[step - 1], 6),
                 }
-                | noted
-                for noted in self.evaluations
-                for step in [int(noted["step"])]
+                | evaluation
+                for evaluation in self.evaluations
+                for step in [int(evaluation["step"])]
             ],
             kinds=kinds,
-            layers=self.layers.told(),
+            layers=self.layers.as_list(),
             links=links,
-            factored=self.phases.told(parameters),
+            factored=self.phases.as_dict(parameters),
             groups=groups,
             server=served(plan.method, carried),
             learned=learned,
@@ -221,21 +222,21 @@ class Record:
         )
 
     def _best(self) -> dict[str, float]:
-        """The evaluation that counts: the best by validation, if there is a validation part, or else the last.
+        """The reported evaluation: the best by validation if there are validation examples, else the last one.
 
-        What is known at the end only (of the worst replica) is told beside it.
+        Metrics that only the last evaluation has (of the worst replica) are added to it.
         """
         workload, last = self.task.workload, self.evaluations[-1]
         name = validation_name(workload.metric)
         if name not in last:
             return last
-        known = [noted for noted in self.evaluations if math.isfinite(noted[name])] or [last]
-        best = (max if workload.better == "higher" else min)(known, key=lambda noted: noted[name])
+        finite = [evaluation for evaluation in self.evaluations if math.isfinite(evaluation[name])] or [last]
+        best = (max if workload.better == "higher" else min)(finite, key=lambda evaluation: evaluation[name])
         return {name: value for name, value in last.items() if name.startswith(WORST)} | best
 
     def _history(self, losses: Tensor, seconds: list[float]) -> list[dict[str, float]]:
-        stretch = -(-len(losses) // MOST_POINTS)
-        ends = [*range(stretch, len(losses), stretch), len(losses)]
+        interval = -(-len(losses) // MOST_POINTS)
+        ends = [*range(interval, len(losses), interval), len(losses)]
         return [
             {
                 "step": end,

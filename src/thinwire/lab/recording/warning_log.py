@@ -1,4 +1,4 @@
-"""What thinwire warns of while a run goes on."""
+"""Collects the warnings of thinwire during a run."""
 
 import sys
 import warnings
@@ -11,9 +11,9 @@ OURS = Path(__file__).parents[2]
 
 
 @contextmanager
-def told_warnings() -> Iterator[list[str]]:
-    """Collect what thinwire warns of, as it does; what others warn of is printed, as it would be without this."""
-    told: list[str] = []
+def collected_warnings() -> Iterator[list[str]]:
+    """Collect the warnings that thinwire raises; those of other packages are printed as usual."""
+    collected: list[str] = []
 
     def show(
         message: Warning | str,
@@ -25,10 +25,10 @@ def told_warnings() -> Iterator[list[str]]:
     ) -> None:
         if not Path(filename).is_relative_to(OURS):
             print(f"{filename}:{lineno}: {category.__name__}: {message}", file=sys.stderr)
-        elif str(message) not in told:
-            told.append(str(message))
+        elif str(message) not in collected:
+            collected.append(str(message))
 
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         warnings.showwarning = show
-        yield told
+        yield collected

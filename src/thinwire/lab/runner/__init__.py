@@ -1,1 +1,1 @@
-"""Runs: what is to be run, in which processes, how it goes on."""
+"""Training runs: plans, the processes that execute them, and resuming."""

@@ -1,4 +1,4 @@
-"""How long a run takes, as one of its ranks counts it."""
+"""The training time of a run, as one of its ranks measures it."""
 
 import time
 from collections.abc import Callable
@@ -8,74 +8,74 @@ from thinwire.lab.runner.straggler import Pace
 
 
 class Clock:
-    """Seconds of training; stands still while a model is evaluated.
+    """Counts seconds of training; paused while a model is evaluated.
 
-    A rank that is to be slower than the others sleeps for what its steps would have taken longer.
+    On a straggler, `wait` sleeps for the additional time that its steps would have taken.
     """
 
-    own = False  # whether it counts what this rank spends alone, and no waiting
+    own = False  # whether it counts only what this rank computes itself, without waiting for others
 
     def __init__(self, slower: float = 1.0) -> None:
         self._pace = Pace(slower)
         self._seconds, self._computed = 0.0, 0.0
-        self.go_on()
+        self.resume()
 
     def wait(self) -> None:
-        """Before each step."""
-        self._pace.wait(self._at_work())
+        """Call before each step."""
+        self._pace.wait(self._thread_seconds())
 
     def read(self) -> float:
         return self._seconds + time.perf_counter() - self._since
 
     def computed(self) -> float:
-        """Seconds that this rank has computed, encoding and decoding aside."""
-        return self._at_work() + self._pace.slept
+        """Seconds that this rank has computed, without encoding and decoding."""
+        return self._thread_seconds() + self._pace.slept
 
-    def stop(self) -> None:
-        self._seconds, self._computed = self.read(), self._at_work()
+    def pause(self) -> None:
+        self._seconds, self._computed = self.read(), self._thread_seconds()
 
-    def go_on(self) -> None:
-        self._since, self._at_work_since = time.perf_counter(), time.thread_time()
+    def resume(self) -> None:
+        self._since, self._thread_since = time.perf_counter(), time.thread_time()
 
     def state_dict(self) -> dict[str, float]:
-        """While it is stopped."""
+        """The state of a paused clock."""
         return {"seconds": self._seconds, "computed": self._computed, "slept": self._pace.slept}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
         self._seconds, self._computed = state["seconds"], state["computed"]
         self._pace.restart(self._computed, state["slept"])
-        self.go_on()
+        self.resume()
 
-    def _at_work(self) -> float:
-        """Those that this thread was at work in."""
-        return self._computed + time.thread_time() - self._at_work_since
+    def _thread_seconds(self) -> float:
+        """CPU seconds of this thread."""
+        return self._computed + time.thread_time() - self._thread_since
 
 
 class OwnClock(Clock):
-    """Of a rank among others in one process: the seconds that it would take with a core of its own."""
+    """The clock of a simulated rank: the seconds that it would take with a core of its own."""
 
     own = True
 
-    def __init__(self, meter: inspect.Meter, talked: Callable[[], float], slower: float = 1.0) -> None:
-        self._meter, self._talked, self._slower = meter, talked, slower
+    def __init__(self, meter: inspect.Meter, communicated: Callable[[], float], slower: float = 1.0) -> None:
+        self._meter, self._communicated, self._slower = meter, communicated, slower
         super().__init__()
 
     def wait(self) -> None:
-        """Nobody sleeps: time is counted, and does not pass."""
+        """Simulated ranks never sleep: a straggler's additional time is only counted."""
 
     def read(self) -> float:
         return self.computed() + self._meter.encode_seconds + self._meter.decode_seconds
 
     def computed(self) -> float:
-        return self._at_work() * self._slower
+        return self._thread_seconds() * self._slower
 
-    def stop(self) -> None:
-        self._computed = self._at_work()
+    def pause(self) -> None:
+        self._computed = self._thread_seconds()
 
-    def go_on(self) -> None:
-        super().go_on()
-        self._at_work_since -= self._talked()
+    def resume(self) -> None:
+        super().resume()
+        self._thread_since -= self._communicated()
 
-    def _at_work(self) -> float:
-        """Those that this thread was at work in, talks aside."""
-        return super()._at_work() - self._talked()
+    def _thread_seconds(self) -> float:
+        """CPU seconds of this thread, without those it spent on communication."""
+        return super()._thread_seconds() - self._communicated()

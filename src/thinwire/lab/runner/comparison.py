@@ -1,4 +1,4 @@
-"""Several runs, one after the other, each in its folder; what is finished stays, and is not run again."""
+"""Several runs, one after the other, each in its own folder; finished runs are kept and not repeated."""
 
 import json
 import shutil
@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import thinwire
-from thinwire.lab.recording.runs import FILE, Run, write_whole
+from thinwire.lab.recording.runs import FILE, Run, write_atomically
 from thinwire.lab.runner import processes, simulation
 from thinwire.lab.runner.plan import Plan, PlanError, plan_of
-from thinwire.lab.runner.run_folder import CHECKPOINTS, MINUTES, Place
+from thinwire.lab.runner.run_folder import CHECKPOINTS, MINUTES, RunFolder
 from thinwire.lab.tasks.workloads.user_task import digest
 
-PLAN, LOG, BEGUN, PROGRESS = "run.toml", "log.txt", "begun.json", "progress.json"
+PLAN, LOG, STARTED, PROGRESS = "run.toml", "log.txt", "begun.json", "progress.json"
 PROGRESS_EVERY = 5.0  # seconds
-DIVERGED = "diverged: "  # begins the reason of a failure that another learning rate may not have
+DIVERGED = "diverged: "  # prefix of failures that another learning rate may avoid
 
 
 @dataclass(frozen=True)
 class Job:
-    """A plan, and the folder that its run goes to."""
+    """A plan, and the folder that its run is saved in."""
 
     plan: Plan
     folder: Path
@@ -34,23 +34,23 @@ class Job:
         return f"{self.plan.label}, seed {self.plan.seed}"
 
     @property
-    def place(self) -> Place:
-        return Place(self.folder, self.minutes)
+    def run_folder(self) -> RunFolder:
+        return RunFolder(self.folder, self.minutes)
 
-    def begin(self) -> None:
-        """Make the folder, with what is needed to repeat the run; one that was begun goes on in its own."""
-        goes_on = self.begun()
-        if not goes_on:
+    def start(self) -> None:
+        """Create the folder with what is needed to repeat the run, or keep it if the run resumes from a checkpoint."""
+        resumes = self.can_resume()
+        if not resumes:
             shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / PLAN).write_text(self.plan.to_toml())
-        write_whole(self.folder / BEGUN, json.dumps(self._identity(), indent=1) + "\n")
-        if not goes_on:
+        write_atomically(self.folder / STARTED, json.dumps(self._identity(), indent=1) + "\n")
+        if not resumes:
             (self.folder / LOG).write_text(f"# {self.plan.command()}\n")
 
     def log(self, event: dict[str, Any]) -> None:
-        """Add to the log what was said, each evaluation, and where the run went on."""
-        line = event.get("said") or event.get("failed") or (_shown(event) if _is_evaluation(event) else None)
+        """Append output, failures, evaluations and resumptions to the log."""
+        line = event.get("output") or event.get("failed") or (_shown(event) if _is_evaluation(event) else None)
         if "resumed" in event:
             line = f"# resumed from the checkpoint after step {event['resumed']}"
         if line:
@@ -58,83 +58,83 @@ class Job:
                 file.write(line.rstrip("\n") + "\n")
 
     def show_progress(self, event: dict[str, Any], steps: int) -> None:
-        """Leave in the folder how far the run is, for whoever looks from outside."""
+        """Write the progress of the run to its folder, where other processes can read it."""
         progress = {"step": event["step"], "steps": steps, "wall": event["wall"], "at": time.time()}
-        write_whole(self.folder / PROGRESS, json.dumps(progress) + "\n")
+        write_atomically(self.folder / PROGRESS, json.dumps(progress) + "\n")
 
     def end(self, run: Run) -> None:
-        """Keep the run; what was saved on its way is not needed any more."""
+        """Save the run and remove its checkpoints."""
         run.save(self.folder)
-        for name in (BEGUN, PROGRESS):
+        for name in (STARTED, PROGRESS):
             (self.folder / name).unlink(missing_ok=True)
         shutil.rmtree(self.folder / CHECKPOINTS, ignore_errors=True)
 
     def finished(self) -> Run | None:
-        """The run, if it was made before by the same plan."""
+        """The saved run of this plan, if there is one."""
         return self.finished_at(self.folder / FILE)
 
     def finished_at(self, path: Path) -> Run | None:
-        """The run in this file, if there is one; PlanError if it is of another plan."""
+        """The run in this file, if there is one; PlanError if it belongs to another plan."""
         if not path.exists():
             return None
         run = Run.load(path)
-        told = {"plan": run.plan, "version": run.version, "method": run.method, "source": run.source}
-        self._check_same(told, "a run", path)
+        stored = {"plan": run.plan, "version": run.version, "method": run.method, "source": run.source}
+        self._check_same(stored, "a run", path)
         return run
 
-    def begun(self) -> bool:
-        """Whether there is a checkpoint of this plan to go on from."""
+    def can_resume(self) -> bool:
+        """Whether there is a checkpoint of this plan; PlanError if it belongs to another plan."""
         if not any((self.folder / CHECKPOINTS).glob("rank-*")):
             return False
         try:
-            told = json.loads((self.folder / BEGUN).read_text())
+            stored = json.loads((self.folder / STARTED).read_text())
         except (OSError, ValueError) as error:
             raise PlanError(
-                f"{self.folder} holds checkpoints, but its {BEGUN} cannot be read ({error}), so it is not known of "
-                "which run; choose another folder, or remove that one"
+                f"{self.folder} contains checkpoints, but its {STARTED} cannot be read ({error}), so it is unknown "
+                "which run they belong to; choose another folder, or remove that one"
             ) from None
-        self._check_same(told, "an unfinished run", self.folder)
+        self._check_same(stored, "an unfinished run", self.folder)
         return True
 
     def _identity(self) -> dict[str, Any]:
-        """What a run must share with this job to be its own."""
+        """What a saved run must have in common with this job."""
         method = thinwire.notation_of(thinwire.strategy_of(self.plan.method))
         version, source = thinwire.__version__, digest(self.plan.workload)
         return {"plan": self.plan.as_dict(), "version": version, "method": method, "source": source}
 
-    def _check_same(self, told: dict[str, Any], what: str, where: Path) -> None:
+    def _check_same(self, stored: dict[str, Any], what: str, where: Path) -> None:
         here = self._identity()
         advice = "choose another folder, or remove that one"
-        there = _as_planned_now(told.get("plan") or {})
+        there = _as_planned_now(stored.get("plan") or {})
         if there != here["plan"]:
             differ = [name for name in {**there, **here["plan"]} if there.get(name) != here["plan"].get(name)]
             settings = ", ".join(f"{name} {there.get(name)!r}, not {here['plan'].get(name)!r}" for name in differ)
-            raise PlanError(f"{where} holds {what} of another plan ({settings}); {advice}")
+            raise PlanError(f"{where} contains {what} of another plan ({settings}); {advice}")
         names = {"version": "version of thinwire", "method": "method of that name", "source": self.plan.workload}
         for name, words in names.items():
-            then, now = told.get(name) or "none", here[name] or "none"
+            then, now = stored.get(name) or "none", here[name] or "none"
             if then != now:
-                raise PlanError(f"{where} holds {what} of another {words} ({then[:60]}, now {now[:60]}); {advice}")
+                raise PlanError(f"{where} contains {what} of another {words} ({then[:60]}, now {now[:60]}); {advice}")
 
 
 def _as_planned_now(plan: dict[str, Any]) -> dict[str, Any]:
     """A stored plan, with the defaults of settings that did not exist when it was stored."""
     try:
         return plan_of(plan).as_dict()
-    except PlanError:  # it has a setting that does not exist any more
+    except PlanError:  # it has a setting that no longer exists
         return plan
 
 
 class Failed(RuntimeError):
-    """Some runs did not come to their end; the message tells of each."""
+    """Some runs failed; the message gives the reason for each."""
 
 
-# Called with a job and what its run tells: begins, resumed, step, loss, metrics, said, done, failed.
+# Called with a job and an event of its run: started, resumed, step, loss, metrics, output, done, failed.
 Watch = Callable[[Job, dict[str, Any]], None]
 
 
 def run_all(jobs: list[Job], watch: Watch) -> list[Run]:
-    """Make the runs that are not there yet; returns all of them, in the order of the jobs."""
+    """Execute the runs that are not finished yet; returns all runs, in the order of the jobs."""
     runs, failures = attempt_all(jobs, watch)
     if failures:
         raise Failed("\n".join(failures.values()))
@@ -142,38 +142,38 @@ def run_all(jobs: list[Job], watch: Watch) -> list[Run]:
 
 
 def attempt_all(jobs: Sequence[Job], watch: Watch) -> tuple[dict[Job, Run], dict[Job, str]]:
-    """Make the runs that are not there yet; returns those that came to their end, and what is told of the others."""
+    """Execute the runs that are not finished yet; returns the finished runs and the reasons of the failed ones."""
     runs: dict[Job, Run] = {}
     for job in jobs:
-        there = job.finished()
-        if there is not None:
-            runs[job] = there
+        finished = job.finished()
+        if finished is not None:
+            runs[job] = finished
             watch(job, {"kept": True})
     open_jobs = [job for job in jobs if job not in runs]
     for job in open_jobs:
-        job.begun()  # one of another plan is found before anything is run
+        job.can_resume()  # raises for a checkpoint of another plan, before anything is run
     failures: dict[Job, str] = {}
-    # Ranks that are there already take the next plan as well, if it asks for as many of them over the same link.
-    for _, alike in groupby(open_jobs, key=lambda job: _ranks_of(job.plan)):
-        waiting = list(alike)
+    # The same processes execute the next plan as well, if it needs as many ranks and the same link.
+    for _, group in groupby(open_jobs, key=lambda job: _ranks_of(job.plan)):
+        waiting = list(group)
         while waiting:
             waiting = _run_some(waiting, runs, failures, watch)
     return runs, failures
 
 
 def _run_some(jobs: list[Job], runs: dict[Job, Run], failures: dict[Job, str], watch: Watch) -> list[Job]:
-    """Run jobs until one breaks its ranks; returns those that have not had their turn."""
+    """Run jobs until the ranks of one fail; returns the jobs that were not started."""
     current: int | None = None
     steps, shown = 0, 0.0
 
-    def hear(event: dict[str, Any]) -> None:
+    def on_event(event: dict[str, Any]) -> None:
         nonlocal current, steps, shown
-        current = event.get("begins", current)
-        if current is None:  # what is said before the first run begins is told if it never does
+        current = event.get("started", current)
+        if current is None:  # output before the first run starts is in the error if none does
             return
         job = jobs[current]
-        if "begins" in event:
-            job.begin()
+        if "started" in event:
+            job.start()
         job.log(event)
         steps = event.get("steps", steps)
         if "loss" in event and time.monotonic() - shown > PROGRESS_EVERY:
@@ -189,16 +189,18 @@ def _run_some(jobs: list[Job], runs: dict[Job, Run], failures: dict[Job, str], w
 
     plans = [job.plan for job in jobs]
     try:
-        (processes if plans[0].transport == "processes" else simulation).run(plans, hear, [job.place for job in jobs])
+        (processes if plans[0].transport == "processes" else simulation).run(
+            plans, on_event, [job.run_folder for job in jobs]
+        )
     except processes.RanksError as error:
         if current is None:
             raise
         job = jobs[current]
-        if job in runs:  # it was finished before; if the next ones cannot begin, they will raise
+        if job in runs:  # it had finished; if the next jobs cannot start, they will raise
             return jobs[current + 1 :]
         job.log({"failed": str(error)})
         watch(job, {"failed": str(error)})
-        failures[job] = f"{job.name}: {error} ({job.folder / LOG} has all that was said)"
+        failures[job] = f"{job.name}: {error} (full output in {job.folder / LOG})"
         return jobs[current + 1 :]
     return []
 

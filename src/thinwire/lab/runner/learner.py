@@ -1,4 +1,4 @@
-"""One rank's share of a task: its model, its examples and its optimizer, whatever is between the ranks."""
+"""One rank's share of a task: its model, its examples and its optimizer, independent of the transport."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -29,19 +29,19 @@ class Task:
 
     workload: Workload
     training: Split
-    validation: Split | None  # by which the best model is chosen, if some of the training part is held back
+    validation: Split | None  # selects the best model, if the budget has validation examples
     test: Split
-    shares: list[Tensor]  # the training examples of each rank, of those that the budget allows
+    shares: list[Tensor]  # the training examples of each rank, within the budget
     test_examples: int
-    batch: int  # examples a step and rank that trains
-    trainers: int  # ranks that do; the others only serve
+    batch: int  # examples per step and training rank
+    trainers: int  # ranks that train; the others are dedicated servers
     steps: int
     evaluations: int
-    warmup: float  # share of the steps
+    warmup: float  # fraction of the steps
 
 
 def task_of(plan: Plan) -> Task:
-    """Load what a plan needs; all that can be wrong with it is found here."""
+    """Load the data of a plan; raises ValueError if the plan does not fit it."""
     workload, folder = workloads.named(plan.workload), datasets.folder(Path(plan.data) if plan.data else None)
     check_budget(plan, workload)
     budget = workload.budgets[plan.budget]
@@ -50,7 +50,7 @@ def task_of(plan: Plan) -> Task:
     if budget.validation:
         if budget.validation >= len(training):
             raise PlanError(
-                f"{plan.workload} holds back {budget.validation} examples for validation, of {len(training)} in all"
+                f"{plan.workload} reserves {budget.validation} examples for validation, but has only {len(training)}"
             )
         training, validation = workload.hold_back(training, budget.validation, folder)
     count = min(budget.training or len(training), len(training))
@@ -60,7 +60,7 @@ def task_of(plan: Plan) -> Task:
     trainers = plan.size - len(serving)
     examples = order[:count].sort().values
     labels = None if training.labels is None else training.labels[examples]
-    # A rank that trains alone makes as many steps as all of them would together.
+    # A rank that trains alone makes as many steps as all ranks would together.
     per_step = batch * (plan.ranks - len(serving)) * plan.accumulate
     steps = (plan.epochs or budget.epochs) * count / per_step if plan.steps is None else plan.steps / plan.accumulate
     steps = max(1, round(steps))
@@ -83,7 +83,7 @@ def task_of(plan: Plan) -> Task:
 
 
 class Learner:
-    """Makes gradients from its own examples, and steps when they have been exchanged."""
+    """Computes gradients from its own examples, and updates its model once they are exchanged."""
 
     def __init__(self, plan: Plan, task: Task, rank: int) -> None:
         self.task, self.workload, self.rank = task, task.workload, rank
@@ -95,14 +95,15 @@ class Learner:
         if plan.lr_scale != 1 or task.warmup:
             self._scale_rate()
         order, self.augmentation = (_generator(plan.seed, rank, purpose) for purpose in (0, 1))
-        self.serves = not len(task.shares[rank])  # and trains nothing
+        self.serves = not len(task.shares[rank])  # a dedicated server, which does not train
         self.batches = None if self.serves else Batches(task.shares[rank], task.batch, order)
-        torch.manual_seed(_stream(plan.seed, rank, 2))  # what the model draws as it goes, such as dropout
+        torch.manual_seed(_stream(plan.seed, rank, 2))  # for random numbers in the model, such as dropout
         self.model.train()
 
     def backward(self, model: nn.Module | None = None) -> Tensor:
-        """The gradients of the next batch, or of several that are accumulated, through the model as the ranks wrapped
-        it; returns the loss.
+        """Compute the gradients of the next batch (or of several accumulated ones) and return the loss.
+
+        `model` is the learner's model as the method wrapped it; by default, the model itself.
         """
         self.optimizer.zero_grad()
         total = torch.zeros(())
@@ -111,38 +112,38 @@ class Learner:
         wrapped, count = self.model if model is None else model, self.plan.accumulate
         for part in range(count):
             inputs, targets = self.task.training.batch(next(self.batches), self.augmentation)
-            # DDP exchanges in every backward, unless it is told not to.
-            apart = part < count - 1 and isinstance(wrapped, DistributedDataParallel)
-            with wrapped.no_sync() if apart else nullcontext():  # type: ignore[operator]  # DDP has it
+            # DDP exchanges gradients in every backward, except within no_sync().
+            no_exchange = part < count - 1 and isinstance(wrapped, DistributedDataParallel)
+            with wrapped.no_sync() if no_exchange else nullcontext():  # type: ignore[operator]  # DDP has it
                 loss = self.workload.loss(wrapped, inputs, targets)
                 (loss if count == 1 else loss / count).backward()  # type: ignore[no-untyped-call]
             total = loss.detach() if count == 1 else total + loss.detach() / count
         return total
 
     def warm_up(self, method: str) -> bool:
-        """Meet the costs of the first steps before any clock runs, and warnings; changes nothing.
+        """Pay the one-time costs of the first steps before any clock runs, and raise early warnings; changes no state.
 
-        Returns whether a step of the model draws random numbers.
-        Layers choose their algorithms, and methods load or compile their loops, some of them in the second step only.
+        Layers choose their algorithms, and methods load or compile their kernels, some only in the second step.
+        Returns whether a step of the model consumes random numbers.
         """
         inspect.check_momentum(method, self.optimizer)
-        draws = torch.get_rng_state()
+        rng_state = torch.get_rng_state()
         copy = deepcopy(self.model)
         share = next(share for share in self.task.shares if len(share))
         inputs, targets = self.task.training.batch(share[: self.task.batch], None)
         self.workload.loss(copy, inputs, targets).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        drew = not torch.equal(torch.get_rng_state(), draws)
+        consumed = not torch.equal(torch.get_rng_state(), rng_state)
         replica = simulate.replica_of(copy)
         strategy, ranks = thinwire.strategy_of(method).dry_run()
         ranks = max(ranks, 1 + max(inspect.servers(strategy), default=0))
         Sizer(replica, [gradients_of(replica)], ranks, STEPS).measure(strategy)
-        torch.set_rng_state(draws)
-        return drew
+        torch.set_rng_state(rng_state)
+        return consumed
 
     def adjust(self, before: Callable[[], None] | None = None) -> None:
-        """Let the workload adjust gradients within each step from now on: after the hooks of a method that is there.
+        """From now on, let the workload adjust the gradients in each step, after the hooks of an attached method.
 
-        And call something just before, when gradients are agreed on.
+        `before` is called just before that, when the gradients are reduced.
         """
         if before is not None:
             self.optimizer.register_step_pre_hook(lambda *_: before())
@@ -158,19 +159,19 @@ class Learner:
         return self.plan.lr_scale * min(1.0, (self.updates + 1) / (rise + 1))
 
     def _scale_rate(self) -> None:
-        """Scale the learning rate in each update, whatever schedule sets it. The schedule sees its own rate only."""
-        own: list[float] = []
+        """Scale the learning rate in each update, under any schedule. The schedule sees only its own rate."""
+        scheduled: list[float] = []
 
         def before(optimizer: Optimizer, *_: object) -> None:
-            own[:] = [group["lr"] for group in optimizer.param_groups]
-            for group, rate in zip(optimizer.param_groups, own, strict=True):
+            scheduled[:] = [group["lr"] for group in optimizer.param_groups]
+            for group, rate in zip(optimizer.param_groups, scheduled, strict=True):
                 group["lr"] = rate * self._rate_scale()
 
         def after(optimizer: Optimizer, *_: object) -> None:
-            for group, rate in zip(optimizer.param_groups, own, strict=True):
+            for group, rate in zip(optimizer.param_groups, scheduled, strict=True):
                 group["lr"] = rate
 
-        # Before the hooks of any method: these look at the learning rate.
+        # Registered before the hooks of any method, which read the learning rate.
         self.optimizer.register_step_pre_hook(before)
         self.optimizer.register_step_post_hook(after)
 
@@ -180,20 +181,20 @@ class Learner:
         self.updates += 1
 
     def evaluate(self, model: nn.Module | None = None, validate: bool = False) -> dict[str, float]:
-        """The metrics of this rank's model, or another one of its kind; on the validation part as well, if asked."""
-        judged, task = self.model if model is None else model, self.task
-        judged.eval()
+        """The metrics of this rank's model or of another one; with `validate`, on the validation examples as well."""
+        evaluated, task = self.model if model is None else model, self.task
+        evaluated.eval()
         try:
-            metrics = self.workload.evaluate(judged, task.test, task.test_examples)
+            metrics = self.workload.evaluate(evaluated, task.test, task.test_examples)
             if validate and task.validation is not None:
-                held = self.workload.evaluate(judged, task.validation, len(task.validation))
-                metrics |= {validation_name(name): value for name, value in held.items()}
+                validated = self.workload.evaluate(evaluated, task.validation, len(task.validation))
+                metrics |= {validation_name(name): value for name, value in validated.items()}
             return metrics
         finally:
-            judged.train()
+            evaluated.train()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is in its examples; model, optimizer and schedule have states of their own."""
+        """The position in its examples; model, optimizer and schedule are saved separately."""
         return {
             "updates": self.updates,
             "batches": None if self.batches is None else self.batches.state_dict(),
@@ -208,7 +209,7 @@ class Learner:
 
 
 def _stream(seed: int, rank: int, purpose: int) -> int:
-    # torch's generators on the CPU use 32 bits of a seed.
+    # torch's CPU generators use only 32 bits of a seed.
     return seed * 2**17 + rank * 8 + purpose
 
 

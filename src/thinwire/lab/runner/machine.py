@@ -1,4 +1,4 @@
-"""What a run is made on."""
+"""The machine that a run is executed on."""
 
 import os
 import platform
@@ -8,12 +8,12 @@ import torch
 
 
 def cores() -> int:
-    """How many this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def described() -> dict[str, str]:
-    """The machine in words."""
+    """A description of the machine, as texts."""
     return {
         "processor": _processor(),
         "cores": str(cores()),
@@ -24,9 +24,9 @@ def described() -> dict[str, str]:
 
 
 def _processor() -> str:
-    described = Path("/proc/cpuinfo")
-    if described.exists():
-        for line in described.read_text().splitlines():
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()

@@ -1,4 +1,4 @@
-"""What is to be run: everything that fixes a training run, so that it can be repeated from a file."""
+"""Plans: all settings of a training run, so that it can be repeated from a file."""
 
 import json
 import tomllib
@@ -15,7 +15,7 @@ BUDGETS = ("small", "plateau", "full")
 
 
 class PlanError(ValueError):
-    """A plan that cannot be run; the message shows what is wrong with it."""
+    """A plan that cannot be run; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -31,31 +31,33 @@ class Plan:
     budget: str = "small"
     steps: int | None = None  # batches of all ranks, instead of the budget's
     epochs: float | None = None  # instead of the budget's
-    batch: int | None = None  # examples a step over all ranks, instead of the workload's
-    batch_per_rank: int | None = None  # examples a step of each rank, instead of a share of the workload's batch
-    accumulate: int = 1  # batches whose gradients are averaged before they are exchanged: fewer steps of the optimizer
+    batch: int | None = None  # examples per step over all ranks, instead of the workload's
+    batch_per_rank: int | None = None  # examples per step and rank, instead of a share of the workload's batch
+    accumulate: int = 1  # batches whose gradients are averaged before the exchange: fewer optimizer steps
     alone: bool = False  # the baseline without communication: one rank with its own batch, for as many steps
-    lr_scale: float = 1.0  # times the workload's learning rate
-    warmup: float | None = None  # share of the steps over which the rate rises linearly, instead of the budget's
+    lr_scale: float = 1.0  # multiplies the workload's learning rate
+    warmup: float | None = None  # fraction of the steps over which the rate rises linearly, instead of the budget's
     shards: str = "iid"  # how the examples are divided among the ranks; also dirichlet:ALPHA
     seed: int = 1
-    threads: int = 1  # of each rank
-    evaluations: int | None = None  # over the run, evenly spaced, instead of the budget's; the last is at its end
-    data: str | None = None  # the folder that holds the data sets
-    capture: int | None = None  # at how many steps rank 0 writes its gradients down
-    straggler: str | None = None  # RANK:FACTOR, a rank that computes as if its machine were so many times slower
+    threads: int = 1  # per rank
+    evaluations: int | None = (
+        None  # over the run, evenly spaced, instead of the budget's; the last one is after the last step
+    )
+    data: str | None = None  # the folder with the data sets
+    capture: int | None = None  # at how many steps rank 0 saves its gradients
+    straggler: str | None = None  # RANK:FACTOR, a rank that computes FACTOR times slower
 
     def __post_init__(self) -> None:
         for name in ("ranks", "threads", "accumulate"):
-            _positive(name, getattr(self, name), whole=True)
+            _positive(name, getattr(self, name), integer=True)
         for name in ("steps", "batch", "batch_per_rank", "evaluations", "capture"):
             if getattr(self, name) is not None:
-                _positive(name, getattr(self, name), whole=True)
+                _positive(name, getattr(self, name), integer=True)
         for name in ("epochs", "lr_scale"):
             if getattr(self, name) is not None:
-                _positive(name, getattr(self, name), whole=False)
-        if self.warmup is not None and not _is_share(self.warmup):
-            raise PlanError(f"warmup is a share of the steps, from 0 to below 1, not {self.warmup!r}")
+                _positive(name, getattr(self, name), integer=False)
+        if self.warmup is not None and not _is_fraction(self.warmup):
+            raise PlanError(f"warmup is a fraction of the steps, from 0 to below 1, not {self.warmup!r}")
         if self.batch is not None and self.batch_per_rank is not None:
             raise PlanError(
                 f"a run takes a batch over all ranks or one per rank, not both ({self.batch} and {self.batch_per_rank})"
@@ -64,7 +66,7 @@ class Plan:
         if self.alone and (self.method != "dense" or real_link or self.straggler is not None):
             raise PlanError("a rank that trains alone exchanges nothing: it takes dense, no real link and no straggler")
         if self.capture is not None and self.accumulate > 1:
-            raise PlanError("gradients that are accumulated come in pieces, which cannot be captured")
+            raise PlanError("accumulated gradients arrive in parts, which cannot be captured")
         if self.steps is not None and self.epochs is not None:
             raise PlanError(f"a run takes steps or epochs, not both ({self.steps} steps and {self.epochs} epochs)")
         if not isinstance(self.seed, int) or not 0 <= self.seed < 2**15:
@@ -82,19 +84,19 @@ class Plan:
 
     @property
     def size(self) -> int:
-        """How many ranks take part: all, but for a baseline that trains alone."""
+        """The number of ranks that take part: one for a baseline that trains alone, else all."""
         return 1 if self.alone else self.ranks
 
     @property
     def variant(self) -> str:
-        """What tells the run from plain training with its method, if anything does."""
+        """The baseline that this run is, if it is one: `alone`, or `accumulate:N`."""
         if self.alone:
             return "alone"
         return f"accumulate:{self.accumulate}" if self.accumulate > 1 else ""
 
     @property
     def label(self) -> str:
-        """The method, as tables call it."""
+        """The name of the method in tables."""
         if self.variant and self.method == "dense":
             return self.variant
         return f"{self.method}, {self.variant}" if self.variant else self.method
@@ -105,11 +107,11 @@ class Plan:
         return "".join(f"{name} = {json.dumps(value)}\n" for name, value in self.as_dict().items())
 
     def as_dict(self) -> dict[str, Any]:
-        """What it sets, by name."""
+        """The settings by name, without those that are None."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def command(self) -> str:
-        """The command that repeats the run, into a folder of its own."""
+        """The command that repeats the run in a new folder."""
         words = ["thinwire train --out runs/again"]
         for field in fields(self):
             value = getattr(self, field.name)
@@ -121,10 +123,10 @@ class Plan:
         return " ".join(words)
 
 
-def plan_of(said: Mapping[str, Any]) -> Plan:
-    """The plan of what flags or a file said, by the names of its fields."""
+def plan_of(settings: Mapping[str, Any]) -> Plan:
+    """The plan with these settings, by field name, as flags or a run file give them."""
     known = get_type_hints(Plan)
-    for name, value in said.items():
+    for name, value in settings.items():
         if name not in known:
             nearest = get_close_matches(name, known, n=1)
             hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
@@ -134,15 +136,15 @@ def plan_of(said: Mapping[str, Any]) -> Plan:
         if known[name] is bool and not isinstance(value, bool):
             raise PlanError(f"{name} is true or false, not {value!r}")
     for name in ("workload", "method"):
-        if name not in said:
+        if name not in settings:
             raise PlanError(f"a run needs a {name}: --{name}, or {name} = ... in a run file")
-    if said.get("link") and (said.get("transport") == "simulated" or said.get("alone")):
-        said = {**said, "modeled": True}  # simulated ranks have no wires, and one alone needs none
-    return Plan(**said)
+    if settings.get("link") and (settings.get("transport") == "simulated" or settings.get("alone")):
+        settings = {**settings, "modeled": True}  # simulated ranks have no link, and a rank alone sends nothing
+    return Plan(**settings)
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """What a run file says."""
+    """The settings in a run file."""
     try:
         return tomllib.loads(path.read_text())
     except OSError as error:
@@ -151,14 +153,14 @@ def read_file(path: Path) -> dict[str, Any]:
         raise PlanError(f"the run file {path} is not TOML: {error}") from None
 
 
-def _is_share(value: Any) -> bool:
+def _is_fraction(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
 
 
-def _positive(name: str, value: Any, whole: bool) -> None:
-    fits = isinstance(value, int) if whole else isinstance(value, int | float)
+def _positive(name: str, value: Any, integer: bool) -> None:
+    fits = isinstance(value, int) if integer else isinstance(value, int | float)
     if isinstance(value, bool) or not fits or not value > 0:
-        raise PlanError(f"{name} takes a {'whole ' if whole else ''}number above 0, not {value!r}")
+        raise PlanError(f"{name} takes {'an integer' if integer else 'a number'} above 0, not {value!r}")
 
 
 def _quoted(text: str) -> str:

@@ -1,8 +1,8 @@
-"""What can be wrong with a plan, whatever its data is."""
+"""Checks of a plan that need no data."""
 
 import thinwire
 from thinwire import inspect
-from thinwire.lab.links.link import CENTRE, Link
+from thinwire.lab.links.link import CENTER, Link
 from thinwire.lab.runner.data_sharding import skew
 from thinwire.lab.runner.plan import Plan, PlanError
 from thinwire.lab.tasks import workloads
@@ -10,7 +10,7 @@ from thinwire.lab.tasks.workload import Workload
 
 
 def check_plan(plan: Plan) -> None:
-    """Raise ValueError for a plan that cannot be run; nothing is loaded."""
+    """Raise ValueError for a plan that cannot be run; loads no data."""
     workload, strategy = workloads.named(plan.workload), thinwire.strategy_of(plan.method)
     check_budget(plan, workload)
     inspect.check_placed(strategy, plan.size)
@@ -28,7 +28,7 @@ def check_budget(plan: Plan, workload: Workload) -> None:
 
 
 def batch_per_rank(plan: Plan, workload: Workload, trainers: int) -> int:
-    """Examples a step on each rank that trains."""
+    """Examples per step on each training rank."""
     if plan.batch_per_rank is not None:
         return plan.batch_per_rank
     batch = plan.batch or workload.batch
@@ -38,15 +38,17 @@ def batch_per_rank(plan: Plan, workload: Workload, trainers: int) -> int:
 
 
 def check_server(plan: Plan) -> None:
-    """Raise PlanError if a plan does not go with where its method has a server."""
+    """Raise PlanError if the settings of a plan do not work with the rank of its method's server."""
     strategy = thinwire.strategy_of(plan.method)
     if plan.capture and 0 in inspect.dedicated_servers(strategy):
-        raise PlanError("rank 0 only serves, so it has no gradients to capture: let another rank serve, with rank=1")
+        raise PlanError(
+            "rank 0 is a dedicated server, so it has no gradients to capture: choose another server, with rank=1"
+        )
     if plan.link is not None and Link.parse(plan.link).star:
         if plan.size == 1:
-            raise PlanError(f"{plan.link} has rank {CENTRE} in the middle, and there is no other")
-        elsewhere = inspect.servers(strategy) - {CENTRE}
-        if elsewhere:
+            raise PlanError(f"{plan.link} has rank {CENTER} in the middle, and there is no other rank")
+        others = inspect.servers(strategy) - {CENTER}
+        if others:
             raise PlanError(
-                f"in the middle of {plan.link} is rank {CENTRE}, and {plan.method} serves at {max(elsewhere)}"
+                f"in the middle of {plan.link} is rank {CENTER}, but the server of {plan.method} is rank {max(others)}"
             )

@@ -1,4 +1,4 @@
-"""How runs go, shown while they go."""
+"""Progress bars for runs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,10 +18,10 @@ from thinwire.lab.report import human
 from thinwire.lab.report.number_format import metric_name, metric_text
 from thinwire.lab.runner.comparison import Job
 
-LONGEST = 21  # letters of a method's name
+LONGEST = 21  # characters of a method's name
 
 
-class Shown:
+class ProgressBars:
     """A bar for each job, with loss, metric and bytes so far."""
 
     def __init__(self, jobs: Sequence[Job], console: Console) -> None:
@@ -29,7 +29,7 @@ class Shown:
             TextColumn("{task.description}"),
             BarColumn(bar_width=8),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[told]}"),
+            TextColumn("{task.fields[figures]}"),
             TimeRemainingColumn(compact=True, elapsed_when_finished=True),
         )
         self.progress = Progress(*columns, console=console)
@@ -37,11 +37,11 @@ class Shown:
         self.bars: dict[Job, TaskID] = {}
         for job in jobs:
             name = _short(_named(job)) + (f" #{job.plan.seed}" if several else "")
-            self.bars[job] = self.progress.add_task(escape(name), total=None, start=False, told="", visible=False)
+            self.bars[job] = self.progress.add_task(escape(name), total=None, start=False, figures="", visible=False)
         self.metrics: dict[Job, str] = {}
-        self.told: dict[Job, dict[str, str]] = {job: {} for job in jobs}
+        self.figures: dict[Job, dict[str, str]] = {job: {} for job in jobs}
 
-    def __enter__(self) -> "Shown":
+    def __enter__(self) -> "ProgressBars":
         self.progress.start()
         return self
 
@@ -49,31 +49,31 @@ class Shown:
         self.progress.stop()
 
     def watch(self, job: Job, event: dict[str, Any]) -> None:
-        bar, told = self.bars[job], self.told[job]
+        bar, figures = self.bars[job], self.figures[job]
         if "kept" in event:
-            self.progress.update(bar, total=1, completed=1, visible=True, told="[dim]made before, kept")
+            self.progress.update(bar, total=1, completed=1, visible=True, figures="[dim]finished before, kept")
         if "steps" in event:
             self.progress.update(bar, total=event["steps"], visible=True)
             self.metrics[job] = event["metric"]
             self.progress.start_task(bar)
         if "resumed" in event:
-            told["resumed"] = f"[dim]from step {event['resumed']}[/]"
+            figures["resumed"] = f"[dim]from step {event['resumed']}[/]"
             self.progress.update(bar, completed=event["resumed"])
         if "loss" in event:
-            if event["loss"] is not None:  # a rank that only serves has none
-                told["loss"] = f"loss {event['loss']:.2f}"
-            told["bytes"] = human(event["payload_bytes"])
+            if event["loss"] is not None:  # a dedicated server has none
+                figures["loss"] = f"loss {event['loss']:.2f}"
+            figures["bytes"] = human(event["payload_bytes"])
             self.progress.update(bar, completed=event["step"])
         elif "step" in event:
             name = self.metrics[job]
-            told["metric"] = f"{metric_name(name.removeprefix('test_'))} {metric_text(name, event[name])}"
+            figures["metric"] = f"{metric_name(name.removeprefix('test_'))} {metric_text(name, event[name])}"
         if "failed" in event:
-            told["failed"] = "[red]failed"
+            figures["failed"] = "[red]failed"
         if "done" in event or "failed" in event:
             self.progress.stop_task(bar)
-        if told:
+        if figures:
             order = ("failed", "resumed", "loss", "metric", "bytes")
-            self.progress.update(bar, told="  ".join(told[name] for name in order if name in told))
+            self.progress.update(bar, figures="  ".join(figures[name] for name in order if name in figures))
 
 
 def _named(job: Job) -> str:
@@ -82,5 +82,5 @@ def _named(job: Job) -> str:
 
 
 def _short(method: str) -> str:
-    """A long notation would leave no room for the figures."""
+    """The name, cut off if it would leave no room for the figures."""
     return method if len(method) <= LONGEST else method[: LONGEST - 1] + "…"

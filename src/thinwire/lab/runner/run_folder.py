@@ -1,16 +1,16 @@
-"""Where a run leaves its files, and how often it saves itself."""
+"""The folder of a run, and how often the run saves a checkpoint there."""
 
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Any
 
-CHECKPOINTS = "checkpoint"  # the folder in a run's own
+CHECKPOINTS = "checkpoint"  # subfolder of a run's folder
 MINUTES = 5.0  # between two checkpoints
 
 
 @dataclass(frozen=True)
-class Place:
+class RunFolder:
     """The folder of a run; without one, nothing is saved."""
 
     folder: Path | None = None
@@ -27,6 +27,6 @@ class Place:
 
 
 def check_minutes(minutes: Any) -> None:
-    """Raise ValueError for what is no time between two checkpoints."""
+    """Raise ValueError unless this is a valid time between two checkpoints."""
     if isinstance(minutes, bool) or not isinstance(minutes, int | float) or not 0 <= minutes < inf:
         raise ValueError(f"checkpoint_minutes takes a number, 0 for no checkpoints, not {minutes!r}")

@@ -1,4 +1,4 @@
-"""A script of one replica, run as many: in one process, or in as many as there are ranks."""
+"""A script for one replica, run on several ranks: all in one process, or one process per rank."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from thinwire.lab.runner.plan import TRANSPORTS
 
 
 class ScriptError(RuntimeError):
-    """A script did not come to its end; what went wrong has been printed."""
+    """A script failed; its error has been printed."""
 
 
 def run(
@@ -27,7 +27,7 @@ def run(
     method: str | None = None,
     link: str | None = None,
 ) -> None:
-    """Run a script as so many ranks, and pass on what it prints."""
+    """Run a script on `ranks` ranks, and pass on its output."""
     if not script.is_file():
         raise ValueError(f"there is no script {script}")
     if ranks < 1:
@@ -35,23 +35,23 @@ def run(
     if transport not in TRANSPORTS:
         raise ValueError(f"the transport is one of {', '.join(TRANSPORTS)}, not {transport!r}")
     if link is not None and transport == "simulated":
-        raise ValueError("ranks of one process have no link between them: leave out --link, or use processes")
-    said = {} if method is None else {thinwire.Replicator.VARIABLE: method}
+        raise ValueError("simulated ranks have no link between them: leave out --link, or use processes")
+    variables = {} if method is None else {thinwire.Replicator.VARIABLE: method}
     if method is not None:
-        thinwire.strategy_of(method)  # before anything is started
+        thinwire.strategy_of(method)  # raises before anything is started
     if transport == "simulated":
-        _in_one_process(script, arguments, ranks, said)
+        _in_one_process(script, arguments, ranks, variables)
     else:
-        _in_processes(script, arguments, ranks, link, said)
+        _in_processes(script, arguments, ranks, link, variables)
 
 
-def _in_one_process(script: Path, arguments: Sequence[str], ranks: int, said: dict[str, str]) -> None:
+def _in_one_process(script: Path, arguments: Sequence[str], ranks: int, variables: dict[str, str]) -> None:
     before, path, environment = sys.argv, sys.path[:], dict(os.environ)
     sys.argv, sys.path[0:0] = [str(script), *arguments], [str(script.resolve().parent)]
-    os.environ.update(said)
+    os.environ.update(variables)
     try:
         thinwire.run_script(script, ranks)
-    except Exception as error:  # whatever a script raises is its user's to see
+    except Exception as error:  # any error of the user's script
         traceback.print_exception(error)
         raise ScriptError(f"{script} failed: {type(error).__name__}: {error}") from None
     finally:
@@ -60,22 +60,24 @@ def _in_one_process(script: Path, arguments: Sequence[str], ranks: int, said: di
         os.environ.update(environment)
 
 
-def _in_processes(script: Path, arguments: Sequence[str], ranks: int, link: str | None, said: dict[str, str]) -> None:
+def _in_processes(
+    script: Path, arguments: Sequence[str], ranks: int, link: str | None, variables: dict[str, str]
+) -> None:
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     command = [*start, str(script), *arguments]
     if link is not None:
         inside = [*start, "-m", "thinwire.lab.runner.scripts", str(script), *arguments]
         command = links.wrapped(inside, links.Link.parse(link), ranks)
     loopback = "lo0" if sys.platform == "darwin" else "lo"
-    own = {"GLOO_SOCKET_IFNAME": loopback, "TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}
-    code = subprocess.call(command, env=own | dict(os.environ) | said)
+    defaults = {"GLOO_SOCKET_IFNAME": loopback, "TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}
+    code = subprocess.call(command, env=defaults | dict(os.environ) | variables)
     if code:
         raise ScriptError(f"{script} failed as {ranks} processes: exit code {code}")
 
 
 def main() -> None:
-    """One rank of a script over a link: torchrun starts this."""
-    # The ranks meet over the store, which they reach before they enter their namespaces.
+    """One rank of a script over a link, started by torchrun."""
+    # The ranks connect to the store before they enter their namespaces, where they could not reach it.
     store, rank, size = next(rendezvous("env://"))
     links.enter(rank)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)

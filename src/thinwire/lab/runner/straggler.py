@@ -14,17 +14,17 @@ class Straggler:
 
     @classmethod
     def parse(cls, text: str, ranks: int) -> Self:
-        """Read "1:3": rank 1, three times slower."""
+        """Parse "1:3": rank 1 is three times slower."""
         read = re.fullmatch(r"(\d+):(\d+(?:\.\d+)?)", text.strip(), re.ASCII)
         if read is None:
             raise ValueError(
-                f"{text!r} is no straggler: write RANK:FACTOR, such as 1:3 for a rank 1 three times slower"
+                f"{text!r} is not a straggler: write RANK:FACTOR, such as 1:3 for a rank 1 that is three times slower"
             )
         rank, factor = int(read[1]), float(read[2])
         if rank >= ranks:
-            raise ValueError(f"the straggler is one of the ranks 0 to {ranks - 1}, not {rank}")
+            raise ValueError(f"the straggler must be one of the ranks 0 to {ranks - 1}, not {rank}")
         if not (factor >= 1 and isfinite(factor)):
-            raise ValueError(f"a straggler is 1 times slower or more, not {read[2]} times")
+            raise ValueError(f"a straggler must be at least 1 times slower, not {read[2]} times")
         return cls(rank, factor)
 
     def __str__(self) -> str:
@@ -32,24 +32,24 @@ class Straggler:
 
 
 def factor_of(straggler: str | None, rank: int, ranks: int) -> float:
-    """How many times longer a rank computes by a plan's straggler."""
+    """How many times longer a rank computes, given a plan's straggler."""
     slow = None if straggler is None else Straggler.parse(straggler, ranks)
     return slow.factor if slow is not None and slow.rank == rank else 1.0
 
 
 class Pace:
-    """Makes a real rank as slow as it is to be: it sleeps as long as its last step would have taken longer."""
+    """Slows a real rank down: before each step, it sleeps for the additional time of the last one."""
 
     def __init__(self, factor: float) -> None:
         self.slept = 0.0
         self._factor, self._computed = factor, 0.0
 
     def restart(self, computed: float, slept: float) -> None:
-        """Go on after so many seconds of computing and of sleep."""
+        """Continue after these seconds of computation and of sleep."""
         self._computed, self.slept = computed, slept
 
     def wait(self, computed: float) -> None:
-        """Before a step; told how many seconds this rank has computed so far, in steps alone."""
+        """Call before a step, with the seconds that this rank has computed so far."""
         seconds = (self._factor - 1) * (computed - self._computed)
         self._computed = computed
         if seconds > 0:

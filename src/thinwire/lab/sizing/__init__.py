@@ -1,1 +1,1 @@
-"""Bytes that methods send for a model, at any number of ranks."""
+"""The bytes that methods send for a model, with any number of ranks."""

@@ -1,4 +1,4 @@
-"""What `thinwire size` tells: a method's bytes on a model, beside the plain ways and its own other form."""
+"""`thinwire size`: a method's bytes for a model, compared with baselines and with the method's other forms."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -11,7 +11,7 @@ from thinwire.lab.report import human
 from thinwire.lab.sizing.sizes import LINKS, Size, Sizer, total
 from thinwire.lab.tables import plain_table
 
-BASELINE = "dpsgd"  # what a method of neighbors is compared with, beside dense
+BASELINE = "dpsgd"  # for decentralized methods, beside dense
 
 
 @dataclass(frozen=True)
@@ -20,19 +20,19 @@ class Comparison:
     ranks: int
     method: str
     kinds: dict[str, Size]
-    forms: dict[str, Size]  # this method, its other form, and the plain ways
+    forms: dict[str, Size]  # this method, its other forms, and the baselines
 
     def as_dict(self) -> dict[str, Any]:
-        def told(size: Size) -> dict[str, Any]:
+        def fields(size: Size) -> dict[str, Any]:
             return asdict(size) | {"ratio": size.ratio, "seconds": size.seconds()}
 
         return {
             "model": self.model,
             "ranks": self.ranks,
             "method": self.method,
-            **told(total(self.kinds)),
-            "kinds": {kind: told(size) for kind, size in self.kinds.items()},
-            "forms": {name: told(size) for name, size in self.forms.items()},
+            **fields(total(self.kinds)),
+            "kinds": {kind: fields(size) for kind, size in self.kinds.items()},
+            "forms": {name: fields(size) for name, size in self.forms.items()},
         }
 
     def shown(self) -> Group:
@@ -48,7 +48,7 @@ class Comparison:
         by_form.add_column("", no_wrap=True)
         baselines = [name for name in ("dense", BASELINE) if name in self.forms]
         names = ["link", "less", *LINKS]
-        if BASELINE in self.forms:  # in lines, as a column more has to fit 80 letters
+        if BASELINE in self.forms:  # several lines per heading, so that one more column fits into 80 characters
             less = [f"less\nthan\n{name}" for name in baselines]
             names = ["link", *less, *(link.replace(" ", "\n") for link in LINKS)]
         for name in names:
@@ -61,7 +61,7 @@ class Comparison:
 
 
 def compare(method: str, model: str, ranks: int, steps: int) -> Comparison:
-    """Measure a method on a model, and what it would be in its other form."""
+    """Measure a method on a model, its other forms and the baselines."""
     strategy = thinwire.strategy_of(method)
     if ranks < 2:
         raise ValueError(f"sizes are compared on 2 ranks or more, not {ranks}")

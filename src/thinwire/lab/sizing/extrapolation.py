@@ -1,8 +1,8 @@
-"""What one rank carries in a world of any size, counted without making the others.
+"""The bytes that one rank's link carries for any world size, without simulating the other ranks.
 
-All ranks are taken to have the same gradients, so one rank's messages stand for everyone's. Their sizes are measured:
-each message is said through the transport, by a rank alone. What the link carries for it follows from who speaks and
-who hears, by the transports' own rules (docs/scale.md).
+All ranks are assumed to have the same gradients, so one rank's messages represent those of all. Their sizes are
+measured: a single rank sends each message through the transport. The link bytes follow from the message's senders and
+receivers, by the rules of the transports (docs/scale.md).
 """
 
 from collections import Counter, defaultdict
@@ -18,16 +18,16 @@ import thinwire
 from thinwire import extend, simulate
 from thinwire.lab.sizing.sizes import cycle
 
-LENGTH_BYTES = 8  # of the length that is told before messages whose length varies
-SAMPLES = 8  # shards of a tensor that are measured where their sizes vary
+LENGTH_BYTES = 8  # of the length that is sent before a message of variable length
+SAMPLES = 8  # shards of a tensor that are measured if their sizes vary
 
 
 class Load(NamedTuple):
-    """What a step costs the rank whose link carries the most."""
+    """The cost of a step for the rank whose link carries the most."""
 
     payload: float  # bytes
     link: float  # bytes
-    exchanges: float  # that wait for one another
+    exchanges: float  # sequential ones
 
 
 class Flow(NamedTuple):
@@ -37,15 +37,15 @@ class Flow(NamedTuple):
     varies: bool
 
     def receivers(self, rank: int, ranks: int) -> int:
-        """How many others receive from a rank."""
+        """The number of other ranks that receive from a rank."""
         return _others(self.route.receivers(ranks), rank) if rank in self.route.senders(ranks) else 0
 
     def senders(self, rank: int, ranks: int) -> int:
-        """How many others a rank receives from."""
+        """The number of other ranks that a rank receives from."""
         return _others(self.route.senders(ranks), rank) if rank in self.route.receivers(ranks) else 0
 
     def messages(self, rank: int, ranks: int) -> int:
-        """How many messages a rank encodes."""
+        """The number of messages that a rank encodes."""
         if rank not in self.route.senders(ranks):
             return 0
         return ranks if self.route.result == "shard" else 1
@@ -56,7 +56,7 @@ def _others(some: range, rank: int) -> int:
 
 
 class Round:
-    """The messages of a round, added up by how they travel."""
+    """The messages of a round, summed by route."""
 
     def __init__(self) -> None:
         self.summed: Counter[torch.dtype] = Counter()  # entries of signals that are all-reduced
@@ -64,9 +64,9 @@ class Round:
 
     def load(self, rank: int, ranks: int) -> Load:
         others = ranks - 1
-        whole = sum(count * dtype.itemsize for dtype, count in self.summed.items())
+        full = sum(count * dtype.itemsize for dtype, count in self.summed.items())
         shard = sum(_shard(count, rank, ranks) * dtype.itemsize for dtype, count in self.summed.items())
-        payload, out, into = float(whole), float(whole - shard), float(others * shard)
+        payload, out, into = float(full), float(full - shard), float(others * shard)
         for flow, nbytes in self.encoded.items():
             payload += nbytes * flow.messages(rank, ranks)
             out += nbytes * flow.receivers(rank, ranks)
@@ -74,18 +74,18 @@ class Round:
         varied = [flow for flow in self.encoded if flow.varies]
         # One length for each other rank that sends or receives in any of these flows.
         lengths = max((max(flow.receivers(rank, ranks), flow.senders(rank, ranks)) for flow in varied), default=0)
-        posts = (LENGTH_BYTES * lengths, max(out, into), max(others * shard, whole - shard))
+        posts = (LENGTH_BYTES * lengths, max(out, into), max(others * shard, full - shard))
         return Load(payload, sum(posts), sum(nbytes > 0 for nbytes in posts))
 
 
 def _shard(count: int, rank: int, ranks: int) -> int:
-    """How many of so many entries a rank adds up; the last ranks may have fewer."""
+    """How many of `count` entries a rank sums; the last ranks may have fewer."""
     size = -(-count // ranks)
     return min(max(count - rank * size, 0), size)
 
 
 class Exchanges:
-    """What one rank says in some steps, in a world of so many ranks."""
+    """The messages of one rank in several steps, for a given world size."""
 
     def __init__(
         self,
@@ -96,30 +96,30 @@ class Exchanges:
         steps: int,
     ) -> None:
         self.ranks, self.steps = ranks, steps
-        self.in_shards = False  # something is said in shards, whose size depends on the number of ranks
-        self.varies = False  # sizes depend on the values
-        self._rounds: defaultdict[tuple[int, int], Round] = defaultdict(Round)  # by step, and number in it
-        # One unit at a time, for the memory; all units' first messages share a round all the same, and so on.
-        self._in_turns = False
+        self.in_shards = False  # whether any message is sharded, so that its size depends on the world size
+        self.varies = False  # whether sizes depend on the values
+        self._rounds: defaultdict[tuple[int, int], Round] = defaultdict(Round)  # by step, and number within the step
+        # One unit at a time, to save memory; the n-th messages of all units still share a round.
+        self._roles_rotate = False
         for unit in strategy.units(replica):
-            self._in_turns |= cycle(unit, ranks) > 1
+            self._roles_rotate |= cycle(unit, ranks) > 1
             state = strategy.init(replica, [unit])
             for step in range(steps):
-                said = {name: gradients[name].clone() for name in unit.names}
-                state = self._hold(strategy.exchange([unit], said, ranks, state), step)
+                copies = {name: gradients[name].clone() for name in unit.names}
+                state = self._exchange(strategy.exchange([unit], copies, ranks, state), step)
 
     def load(self, ranks: int) -> Load:
-        """Of a step, on average. Worlds of other sizes can be asked for where nothing is said in shards."""
+        """The mean load of a step. `ranks` may differ from the measured world size if no message is sharded."""
         assert ranks == self.ranks or not self.in_shards
         named = {rank for r in self._rounds.values() for flow in r.encoded for rank in flow.route.named}
-        # The first rank adds up a full shard, and a server hears all: no other rank carries more than these.
+        # The first rank sums a full shard, and a server receives from all: no other rank carries more than these.
         candidates = {0} | named
         if max(candidates) >= ranks:
             raise ValueError(f"the method sends to rank {max(candidates)}, but there are only {ranks} ranks")
         loads = [self._load(rank, ranks) for rank in sorted(candidates)]
-        if not self._in_turns:
+        if not self._roles_rotate:
             return max(loads, key=lambda load: load.link)
-        # Over time, each rank is once what each of them is in a step: those that lead, and all that do not.
+        # Over time, each rank has each role (leader or follower) equally often.
         targets = {flow.route.target for r in self._rounds.values() for flow in r.encoded}
         servers = [rank for rank in targets if rank is not None]
         if servers:
@@ -133,23 +133,23 @@ class Exchanges:
         loads = [r.load(rank, ranks) for r in self._rounds.values()]
         return Load(*(sum(numbers) / self.steps for numbers in zip(*loads, strict=True)))
 
-    def _hold(self, talk: Any, step: int) -> Any:
-        """Hold a talk to its end, as all ranks would; returns the state it ends with."""
-        heard, number = None, 0
+    def _exchange(self, rounds: Any, step: int) -> Any:
+        """Run all rounds of an exchange and count their messages; returns the final state."""
+        replies, number = None, 0
         while True:
             try:
-                envelopes = talk.send(heard)
+                envelopes = rounds.send(replies)
             except StopIteration as end:
                 return end.value.state
-            heard = [self._say(envelope.message, self._rounds[step, number]) for envelope in envelopes]
+            replies = [self._send(envelope.message, self._rounds[step, number]) for envelope in envelopes]
             number += 1
 
-    def _say(self, message: extend.Message, into: Round) -> extend.Reply[Tensor]:
+    def _send(self, message: extend.Message, into: Round) -> extend.Reply[Tensor]:
         codec, flow = message.codec, Flow(message.route, message.codec.variable)
         self.varies |= codec.variable
         if message.route.result == "shard":
-            return self._say_shards(message, into.encoded, flow)
-        reply, nbytes = _alone(message)
+            return self._send_shards(message, into.encoded, flow)
+        reply, nbytes = _measured(message)
         if codec.linear and message.route == extend.ALL_REDUCE:
             signal = codec.encode((extend.materialize(message.tensor),), message.seed)[0]
             into.summed[signal.dtype] += signal.numel()
@@ -160,27 +160,27 @@ class Exchanges:
             return extend.Reply(reply.reduced.expand(self.ranks, *reply.reduced.shape), reply.sent)
         return reply
 
-    def _say_shards(
+    def _send_shards(
         self, message: extend.Message, encoded: defaultdict[Flow, float], flow: Flow
     ) -> extend.Reply[Tensor]:
-        """A few shards stand for all: their sizes are equal, or vary with the values."""
+        """Measure a few shards as a sample: their sizes are equal, or vary with the values."""
         self.in_shards = True
-        whole = extend.materialize(message.tensor)
-        flat = whole.flatten()
+        tensor = extend.materialize(message.tensor)
+        flat = tensor.flatten()
         size = -(-flat.numel() // self.ranks)
         shards = pad(flat, (0, size * self.ranks - flat.numel())).view(self.ranks, -1)
         count = min(self.ranks, SAMPLES) if flow.varies else 1
         chosen = [shards[i * self.ranks // count] for i in range(count)]
-        said = [_alone(message._replace(tensor=shard)) for shard in chosen]
-        encoded[flow] += mean(nbytes for _, nbytes in said)
-        return extend.Reply(said[0][0].reduced, whole)
+        sent = [_measured(message._replace(tensor=shard)) for shard in chosen]
+        encoded[flow] += mean(nbytes for _, nbytes in sent)
+        return extend.Reply(sent[0][0].reduced, tensor)
 
 
-def _alone(message: extend.Message) -> tuple[extend.Reply[Tensor], int]:
-    """Say a message in a world of one: what comes back, and its size."""
+def _measured(message: extend.Message) -> tuple[extend.Reply[Tensor], int]:
+    """Send a message with a world size of 1; returns the reply and the payload bytes."""
 
     def conversation() -> Generator[extend.Message, extend.Reply[Tensor], extend.Reply[Tensor]]:
-        return (yield message._replace(route=extend.broadcast_from(0)))  # so that linear codecs encode it, too
+        return (yield message._replace(route=extend.broadcast_from(0)))  # so that linear codecs encode it as well
 
     sender = simulate.Simulated(1)
     ((reply,),) = sender.run([extend.lockstep([(extend.all_ranks(1), conversation())])])

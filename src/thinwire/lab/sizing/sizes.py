@@ -1,4 +1,4 @@
-"""How much a method would say about a model: measured by saying it, on the simulated transport."""
+"""The bytes that a method sends for a model, measured on the simulated transport."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -12,29 +12,29 @@ import thinwire
 from thinwire import extend, inspect, simulate
 from thinwire.lab.tasks import models
 
-DISTINCT = 4  # ranks with gradients of their own; further ranks repeat them, as sizes hardly depend on the values
-BUCKET_BYTES = 100 * 2**20  # of gradients that are exchanged together, over all ranks: they share this memory
-STEPS = 2  # to measure over: a method may say something else in every second step
-LINKS = {"10 Mbit/s": 10e6, "100 Mbit/s": 100e6, "1 Gbit/s": 1e9, "10 Gbit/s": 10e9}  # bits a second
+DISTINCT = 4  # ranks with different gradients; other ranks repeat them, as sizes hardly depend on the values
+BUCKET_BYTES = 100 * 2**20  # of gradients that are exchanged together, over all ranks, to limit the memory
+STEPS = 2  # measured: a method may send different messages in every second step
+LINKS = {"10 Mbit/s": 10e6, "100 Mbit/s": 100e6, "1 Gbit/s": 1e9, "10 Gbit/s": 10e9}  # bits per second
 
 
 @dataclass(frozen=True)
 class Size:
-    """Bytes per step: the gradients in fp32, and what the rank whose link carries the most says and carries."""
+    """Bytes per step: of the gradients in fp32, and payload and link bytes of the rank with the busiest link."""
 
     tensors: int
     elements: int
     dense: int
     payload: float
     link: float
-    worker: float | None = None  # of ranks that do not serve, where one does: what their busiest link carries
+    worker: float | None = None  # with a server: link bytes of the busiest rank that is not the server
 
     @property
     def ratio(self) -> float:
         return self.dense / self.payload if self.payload else 1.0
 
     def seconds(self) -> dict[str, float]:
-        """How long the exchange takes at least, by link."""
+        """A lower bound of the time of the exchange, by link."""
         return {link: self.link * 8 / bits for link, bits in LINKS.items()}
 
 
@@ -60,7 +60,7 @@ def gradients_of(replica: extend.Replica) -> dict[str, Tensor]:
 
 
 def cycle(unit: extend.Unit, ranks: int) -> int:
-    """Steps after which each rank has had each role once: a leader sends more than the others."""
+    """Steps after which each rank has had each role: a leader sends more than other ranks."""
     parts = inspect.parts_of(unit.reducer)
     return max(part.cycle(ranks) for part in parts if isinstance(part, extend.Reducer))
 
@@ -71,12 +71,12 @@ class Sizer:
     def __init__(self, replica: extend.Replica, gradients: list[dict[str, Tensor]], ranks: int, steps: int) -> None:
         if ranks < 1 or steps < 1:
             raise ValueError(f"sizes are measured on 1 rank or more and 1 step or more, not {ranks} and {steps}")
-        self.replica, self.gradients = replica, gradients  # by rank; where there are fewer, they are repeated
+        self.replica, self.gradients = replica, gradients  # by rank; repeated if there are fewer than ranks
         self.ranks, self.steps = ranks, steps
 
     @classmethod
     def of_model(cls, name: str, ranks: int, steps: int) -> "Sizer":
-        """For a model known by name, with gradients from random data."""
+        """The sizer of a named model, with gradients from random data."""
         described = models.named(name)
         torch.manual_seed(0)
         module = described.build()
@@ -89,12 +89,10 @@ class Sizer:
         return cls(replica, gradients, ranks, steps)
 
     def measure(self, method: str | extend.Codec | extend.Reducer | extend.Strategy) -> dict[str, Size]:
-        """What a method says in a step after its warm-up, by kind of layer."""
+        """The bytes of a method per step after its warm-up, by kind of layer."""
         strategy = thinwire.strategy_of(thinwire.settled(method))
         if not strategy.measured_per_step:
-            raise ValueError(
-                f"{strategy!r} has no size per step: that depends on the ranks that layers turn out to have"
-            )
+            raise ValueError(f"{strategy!r} has no fixed size per step: it depends on the rank found for each layer")
         if isinstance(strategy, extend.Independent):
             return self._of_independent(strategy)
         averaging = strategy.gradient_averaging
@@ -106,22 +104,22 @@ class Sizer:
         return {kind: self._measure(averaging, units) for kind, units in kinds.items()}
 
     def _of_independent(self, strategy: extend.Independent) -> dict[str, Size]:
-        """After all has been said once: replicas are alike at first, and may have nothing to say."""
+        """Measure after a first period: replicas are identical at first, and may have nothing to send."""
         replicas = [self._replica(rank) for rank in range(self.ranks)]
         ranks = _Ranks(strategy, replicas)
         steps = strategy.period * -(-self.steps // strategy.period)
         ranks.train(strategy.period, self._update)
         before = [meter.link_bytes for meter in ranks.meters]
-        said = [dict(meter.payload_by_unit) for meter in ranks.meters]
+        payload_before = [dict(meter.payload_by_unit) for meter in ranks.meters]
         ranks.train(steps, self._update)
         rank, meter = max(enumerate(ranks.meters), key=lambda counted: counted[1].link_bytes)
-        payload = {key: nbytes - said[rank].get(key, 0) for key, nbytes in meter.payload_by_unit.items()}
-        all_said = max(1, sum(payload.values()))
+        payload = {key: nbytes - payload_before[rank].get(key, 0) for key, nbytes in meter.payload_by_unit.items()}
+        total_payload = max(1, sum(payload.values()))
         carried = [now.link_bytes - then for now, then in zip(ranks.meters, before, strict=True)]
-        link = carried[rank] / all_said  # a byte that is said may go to several
-        serving = inspect.servers(strategy)
-        others = [nbytes / all_said for r, nbytes in enumerate(carried) if r not in serving]
-        worker = max(others) if serving and others else None
+        link = carried[rank] / total_payload  # link bytes per payload byte: a message may go to several ranks
+        servers = inspect.servers(strategy)
+        others = [nbytes / total_payload for r, nbytes in enumerate(carried) if r not in servers]
+        worker = max(others) if servers and others else None
         kinds: dict[str, list[extend.Unit]] = defaultdict(list)
         for unit in strategy.units(self.replica):
             kinds[unit.kind(self.replica)].append(unit)
@@ -130,8 +128,9 @@ class Sizer:
             names = [name for unit in units for name in unit.names]
             elements = sum(self.replica.parameters[name].numel() for name in names)
             nbytes = sum(payload.get(unit.key, 0) for unit in units)
-            said_of, at_a_worker = nbytes / steps, None if worker is None else worker * nbytes / steps
-            sizes[kind] = Size(len(names), elements, 4 * elements, said_of, link * said_of, at_a_worker)
+            per_step = nbytes / steps
+            at_worker = None if worker is None else worker * nbytes / steps
+            sizes[kind] = Size(len(names), elements, 4 * elements, per_step, link * per_step, at_worker)
         return sizes
 
     def _replica(self, rank: int) -> extend.Replica:
@@ -146,22 +145,22 @@ class Sizer:
 
     def _measure(self, strategy: extend.GradientAveraging, units: list[extend.Unit]) -> Size:
         sender, steps = simulate.Simulated(self.ranks), self.steps
-        whole = max(cycle(unit, self.ranks) for unit in units)
-        steps = whole * -(-steps // whole)
+        period = max(cycle(unit, self.ranks) for unit in units)
+        steps = period * -(-steps // period)
         for bucket in self._buckets(units):
             states = [strategy.init(self.replica, bucket) for _ in range(self.ranks)]
             for _ in range(steps):
-                talks = [
+                exchanges = [
                     strategy.exchange(bucket, self._copy(bucket, r), self.ranks, states[r]) for r in range(self.ranks)
                 ]
-                states = [outcome.state for outcome in sender.run(talks)]
+                states = [result.state for result in sender.run(exchanges)]
         meter = max(sender.meters, key=lambda counted: counted.link_bytes)
         names = [name for unit in units for name in unit.names]
         elements = sum(self.replica.parameters[name].numel() for name in names)
-        serving = inspect.servers(strategy)
-        workers = [counted.link_bytes / steps for r, counted in enumerate(sender.meters) if r not in serving]
+        servers = inspect.servers(strategy)
+        workers = [counted.link_bytes / steps for r, counted in enumerate(sender.meters) if r not in servers]
         payload, link = meter.payload_bytes / steps, meter.link_bytes / steps
-        return Size(len(names), elements, 4 * elements, payload, link, max(workers) if serving and workers else None)
+        return Size(len(names), elements, 4 * elements, payload, link, max(workers) if servers and workers else None)
 
     def _buckets(self, units: list[extend.Unit]) -> Iterator[list[extend.Unit]]:
         bucket: list[extend.Unit] = []
@@ -182,7 +181,7 @@ class Sizer:
 
 
 class _Ranks:
-    """A strategy between replicas that take local steps, all in this process."""
+    """Replicas with local steps and a strategy that synchronizes them, all in this process."""
 
     def __init__(self, strategy: extend.Strategy, replicas: list[extend.Replica]) -> None:
         inspect.check_placed(strategy, len(replicas), replicas[0].hosts)
@@ -199,7 +198,7 @@ class _Ranks:
 
     @torch.no_grad()
     def train(self, steps: int, update: Callable[[list[extend.Replica]], None]) -> None:
-        """So many steps, with all their exchanges complete at the end."""
+        """Train for `steps` steps; completes the exchanges in flight at the end."""
         for _ in range(steps):
             self._exchange(self.strategy.before_update)
             update(self.replicas)

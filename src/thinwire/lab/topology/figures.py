@@ -96,10 +96,14 @@ class Described:
         return Group(Text(self.title, style="bold"), "", *self._drawn(), "", self._table())
 
     def _drawn(self) -> Iterable[Text]:
-        return [Text(f"Not drawn: {self._blot}")] if self._blot else drawing.drawing(self.topology, self.graph)
+        return (
+            [Text(f"Not drawn: {self._reason_not_drawn}")]
+            if self._reason_not_drawn
+            else drawing.drawing(self.topology, self.graph)
+        )
 
     @property
-    def _blot(self) -> str:
+    def _reason_not_drawn(self) -> str:
         """Why it cannot be drawn in a terminal, if it cannot."""
         if self.graph.size > drawing.MOST_RANKS:
             return f"lines between more than {drawing.MOST_RANKS} ranks cannot be distinguished here."
@@ -119,7 +123,10 @@ class Described:
         yield "notation", shortened(repr(self.topology), LONGEST_NOTATION)
         yield "edges", f"{len(graph.edges):,}, {self._ways()}"
         if graph.varies:
-            yield "rounds in turn", f"{len(graph.phases)}" + ("" if self._blot else ", drawn in one picture")
+            yield (
+                "rounds in turn",
+                f"{len(graph.phases)}" + ("" if self._reason_not_drawn else ", drawn in one picture"),
+            )
             for number, text in enumerate(self.round_texts(), start=1):
                 yield f"  round {number}", text
         yield "busiest rank", f"sends to {counted(graph.degree, 'other')}" + " in a round" * graph.varies

@@ -176,7 +176,7 @@ class ABTraining(Independent, Factoring):
         group = group if split else tuple(range(replica.size))
         rounds = self._exchange.before_update(part_of(active, group), state.exchange)
         result = yield from within(group, rounds, FACTORS if split else WEIGHTS)
-        return StepResult(state._replace(exchange=result.state), result.lost)
+        return StepResult(state._replace(exchange=result.state), result.nonfinite)
 
     def after_update(self, replica: Replica, state: ABState) -> Rounds:
         yield from ()

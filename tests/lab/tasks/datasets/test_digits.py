@@ -10,7 +10,7 @@ def test_every_run_has_the_same_disjoint_split_of_all_images():
     assert torch.equal(training.batch(everything, None)[0], again.batch(everything, None)[0])
     assert len(test) == digits.TEST_IMAGES
     assert len(training) + len(test) == 1797
-    assert training.labels.bincount().min() > 100, "every digit is there to learn"
+    assert training.labels.bincount().min() > 100, "every digit has enough examples"
 
 
 def test_images_are_single_channel_and_between_zero_and_one():

@@ -6,7 +6,7 @@ import pytest
 from thinwire.lab.tasks.datasets.files import check, npz
 
 
-def test_arrays_of_an_archive_come_in_the_order_asked_for(tmp_path):
+def test_arrays_are_returned_in_the_requested_order(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.arange(3), y=np.ones(2))
     y, x = npz(tmp_path / "a.npz", ["y", "x"])
     assert list(x) == [0, 1, 2]
@@ -21,7 +21,7 @@ def test_archives_compressed_with_lzma_are_read(tmp_path):
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
-def test_an_archive_with_a_damaged_byte_is_refused(tmp_path, compression):
+def test_an_archive_with_a_damaged_byte_is_an_error(tmp_path, compression):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 256, 5000, np.uint8))
     with zipfile.ZipFile(tmp_path / "a.npz", "w", compression) as archive:
         archive.write(tmp_path / "x.npy", "x.npy")
@@ -32,7 +32,7 @@ def test_an_archive_with_a_damaged_byte_is_refused(tmp_path, compression):
         npz(tmp_path / "a.npz", ["x"])
 
 
-def test_what_is_wrong_with_an_archive_is_told(tmp_path):
+def test_an_incomplete_or_damaged_archive_is_an_error(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(path, x=np.arange(3))
     with pytest.raises(ValueError, match=r"a\.npz .* lacks y, z"):

@@ -31,7 +31,7 @@ def test_images_without_augmentation_are_the_same_in_training(pixels):
     assert torch.equal(split.batch(chosen, torch.Generator().manual_seed(1))[0], split.batch(chosen, None)[0])
 
 
-def test_every_image_is_a_shifted_and_perhaps_mirrored_version_of_itself(pixels):
+def test_augmented_images_are_shifted_and_possibly_mirrored(pixels):
     split = images(pixels, shift=2, flip=True)
     chosen = torch.arange(20)
     plain, _ = split.batch(chosen, None)
@@ -40,11 +40,11 @@ def test_every_image_is_a_shifted_and_perhaps_mirrored_version_of_itself(pixels)
     for seed in range(20):
         moved, _ = split.batch(chosen, torch.Generator().manual_seed(seed))
         seen |= {known[number][image.numpy().tobytes()] for number, image in enumerate(moved)}
-    assert len(seen) == 5 * 5 * 2, "every place, both ways round"
+    assert len(seen) == 5 * 5 * 2, "every shift, mirrored and not"
 
 
 def versions(image, shift):
-    """All that may become of an image, with where it went: each cut out of a larger frame, one at a time."""
+    """All augmented versions of an image, as bytes, with their shift and whether they are mirrored."""
     _, height, width = image.shape
     framed = np.pad(image, ((0, 0), (shift, shift), (shift, shift)))
     found = {}
@@ -57,7 +57,7 @@ def versions(image, shift):
     return found
 
 
-def test_a_seed_repeats_the_augmentation_whatever_else_is_drawn(pixels):
+def test_equal_seeds_give_equal_augmentation_independent_of_the_global_generator(pixels):
     split, chosen = images(pixels, shift=4, flip=True), torch.arange(20)
     first, _ = split.batch(chosen, torch.Generator().manual_seed(7))
     torch.rand(100)
@@ -67,7 +67,7 @@ def test_a_seed_repeats_the_augmentation_whatever_else_is_drawn(pixels):
     assert not torch.equal(first, other)
 
 
-def test_a_batch_is_the_callers_to_change(pixels, tmp_path):
+def test_changing_a_batch_does_not_change_the_data(pixels, tmp_path):
     np.save(tmp_path / "x.npy", pixels)
     mapped = images(np.load(tmp_path / "x.npy", mmap_mode="r"), shift=1)
     before, _ = mapped.batch(torch.arange(3), None)

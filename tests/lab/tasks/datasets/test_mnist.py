@@ -59,7 +59,7 @@ def test_every_layout_gives_the_same_images(tmp_path, layout):
         ({"y_test": LABELS[:0], "x_test": IMAGES[:0]}, r"images should be uint8 \[N, 28, 28\], but is uint8 \[0, 28"),
     ],
 )
-def test_foreign_arrays_are_refused(tmp_path, layout, changed, message):
+def test_unexpected_arrays_are_an_error(tmp_path, layout, changed, message):
     layout(tmp_path, **changed)
     with pytest.raises(ValueError, match=f"mnist\\.npz: {message}|ubyte(\\.gz)?: {message}"):
         mnist.load(tmp_path)
@@ -67,7 +67,7 @@ def test_foreign_arrays_are_refused(tmp_path, layout, changed, message):
 
 @pytest.mark.parametrize("layout", [as_idx, as_gzip])
 @pytest.mark.parametrize("left", [0, 2, 4, 11, 100, -1])
-def test_a_file_cut_short_is_named(tmp_path, layout, left):
+def test_a_truncated_file_is_an_error_that_names_it(tmp_path, layout, left):
     layout(tmp_path)
     path = next((tmp_path / "MNIST" / "raw").glob("t10k-images*"))
     path.write_bytes(path.read_bytes()[:left])
@@ -75,7 +75,7 @@ def test_a_file_cut_short_is_named(tmp_path, layout, left):
         mnist.load(tmp_path)
 
 
-def test_a_file_with_something_after_its_end_is_named(tmp_path):
+def test_a_file_with_trailing_bytes_is_an_error_that_names_it(tmp_path):
     as_idx(tmp_path)
     path = tmp_path / "MNIST" / "raw" / "t10k-labels-idx1-ubyte"
     path.write_bytes(path.read_bytes() + b"more")
@@ -83,7 +83,7 @@ def test_a_file_with_something_after_its_end_is_named(tmp_path):
         mnist.load(tmp_path)
 
 
-def test_a_file_of_another_type_is_named(tmp_path):
+def test_a_file_of_another_type_is_an_error_that_names_it(tmp_path):
     as_idx(tmp_path)
     path = tmp_path / "MNIST" / "raw" / "t10k-labels-idx1-ubyte"
     path.write_bytes(bytes([0, 0, 13, 1, 0, 0, 0, 0]))
@@ -91,14 +91,14 @@ def test_a_file_of_another_type_is_named(tmp_path):
         mnist.load(tmp_path)
 
 
-def test_a_file_that_is_lacking_is_named(tmp_path):
+def test_a_missing_file_is_an_error_that_names_it(tmp_path):
     as_idx(tmp_path)
     (tmp_path / "MNIST" / "raw" / "train-labels-idx1-ubyte").unlink()
     with pytest.raises(ValueError, match=r"train-labels-idx1-ubyte.* is missing"):
         mnist.load(tmp_path)
 
 
-def test_missing_data_is_told_once_with_all_places_and_a_source(tmp_path):
+def test_missing_data_is_an_error_with_all_file_names_and_a_source(tmp_path):
     with pytest.raises(ValueError, match="looked for") as error:
         mnist.load(tmp_path)
     for part in (str(tmp_path), "mnist.npz", "MNIST/raw", "torchvision.datasets.MNIST", "--data", "THINWIRE_DATA"):

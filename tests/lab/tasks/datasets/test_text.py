@@ -11,22 +11,22 @@ def split(window=8) -> Split:
     return Text(NUMBERS, window)
 
 
-def test_targets_are_the_inputs_one_character_ahead():
+def test_targets_are_the_inputs_shifted_by_one_character():
     inputs, targets = split().batch(torch.tensor([0, 5]), None)
     assert inputs.tolist() == [list(range(8)), list(range(40, 48))]
     assert torch.equal(targets, inputs + 1)
 
 
-def test_windows_cover_the_text_once_and_have_no_class():
+def test_windows_cover_the_text_once_and_have_no_labels():
     text = split()
     assert text.labels is None
     inputs, _ = text.batch(torch.arange(len(text)), None)
     assert inputs.flatten().tolist() == list(range(96))
     assert len(Text(NUMBERS[:97], 8)) == 12
-    assert len(Text(NUMBERS[:96], 8)) == 11, "the last target would be lacking"
+    assert len(Text(NUMBERS[:96], 8)) == 11, "the last target would be missing"
 
 
-def test_in_training_windows_begin_anywhere_in_their_stretch():
+def test_training_windows_have_random_starts():
     text = split()
     starts: set[int] = set()
     for seed in range(100):
@@ -34,9 +34,9 @@ def test_in_training_windows_begin_anywhere_in_their_stretch():
         assert torch.equal(targets, inputs + 1)
         assert (inputs.diff(dim=1) == 1).all()
         starts.update((inputs[:, 0]).tolist())
-    assert starts == set(range(100 - 8)), "none is never seen, none runs over the end"
+    assert starts == set(range(100 - 8)), "every start occurs, and no window exceeds the text"
 
 
-def test_a_seed_repeats_the_cuts():
+def test_equal_seeds_give_equal_windows():
     first, again = (split().batch(torch.arange(12), torch.Generator().manual_seed(3))[0] for _ in range(2))
     assert torch.equal(first, again)

@@ -38,7 +38,7 @@ def gradients(name: str, seed: int) -> tuple[float, dict[str, Tensor]]:
     module.zero_grad()
     loss = named(name).loss(module, seed, batch=1)
     torch.autograd.backward(loss)
-    # A parameter without gradient is left out here, for the caller to notice.
+    # Parameters without a gradient are omitted, so that callers can detect them.
     grads = {key: p.grad.clone() for key, p in module.named_parameters() if p.grad is not None}
     return loss.item(), grads
 
@@ -75,7 +75,7 @@ def test_every_parameter_gets_a_gradient(name: str) -> None:
 
 
 @every_model
-def test_a_seed_fixes_the_gradients(name: str) -> None:
+def test_equal_seeds_give_equal_gradients(name: str) -> None:
     loss, grads = gradients(name, seed=7)
     again_loss, again = gradients(name, seed=7)
     assert loss == again_loss
@@ -92,7 +92,7 @@ def test_another_seed_gives_other_gradients(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["lenet", "vgg16", "lstm"])
-def test_the_global_generator_is_left_alone(name: str) -> None:
+def test_the_global_generator_is_unchanged(name: str) -> None:
     before = torch.get_rng_state()
     with torch.no_grad():
         named(name).loss(built(name), seed=3, batch=1)
@@ -114,7 +114,7 @@ def test_default_batch_is_used_when_none_is_given(name: str) -> None:
     assert torch.equal(default, explicit)
 
 
-def test_lstm_embedding_starts_uniform_and_serves_as_decoder() -> None:
+def test_lstm_embedding_starts_uniform_and_is_tied_to_the_decoder() -> None:
     parameters = dict(built("lstm").named_parameters())
     embedding = parameters["embedding.weight"].detach()
     assert embedding.abs().max() <= 0.1
@@ -125,7 +125,7 @@ def test_lstm_embedding_starts_uniform_and_serves_as_decoder() -> None:
 
 
 def test_lstm_labels_are_the_next_words() -> None:
-    inputs, labels = named("lstm").draw(torch.Generator().manual_seed(0), 3)
+    inputs, labels = named("lstm").sample(torch.Generator().manual_seed(0), 3)
     assert inputs.shape == labels.shape == (3, 35)
     assert torch.equal(inputs[:, 1:], labels[:, :-1])
 

@@ -8,8 +8,8 @@ from thinwire.lab.tasks.datasets.camvid import CLASSES, HEIGHT, IGNORED, WIDTH, 
 from thinwire.lab.tasks.workloads.camvid_pspnet import CamvidPSPNet, PSPNet
 
 
-class Foreteller(nn.Module):
-    """Gives each pixel the class that is written in the photo's first channel."""
+class ClassFromPhoto(nn.Module):
+    """Predicts for each pixel the class that is stored in the photo's first channel."""
 
     def forward(self, photos):
         classes = (photos[:, 0] * 58.395 + 123.675).round().long()
@@ -23,30 +23,30 @@ def scenes(predicted, true):
     return Scenes(photos, true)
 
 
-def test_mean_iou_counts_labelled_pixels_of_all_scenes_together():
-    draw = np.random.default_rng(0)
-    true = draw.integers(0, IGNORED + 1, (20, HEIGHT, WIDTH), np.uint8)
-    predicted = np.where(draw.random(true.shape) < 0.6, true, 5).astype(np.uint8) % CLASSES
+def test_mean_iou_is_computed_over_the_labeled_pixels_of_all_scenes():
+    generator = np.random.default_rng(0)
+    true = generator.integers(0, IGNORED + 1, (20, HEIGHT, WIDTH), np.uint8)
+    predicted = np.where(generator.random(true.shape) < 0.6, true, 5).astype(np.uint8) % CLASSES
     labeled = true != IGNORED
     overlap = []
     for number in range(CLASSES):
-        said, is_so = predicted[labeled] == number, true[labeled] == number
-        overlap.append((said & is_so).sum() / (said | is_so).sum())
-    judged = CamvidPSPNet().evaluate(Foreteller(), scenes(predicted, true), 20)
-    assert judged["test_mean_iou"] == pytest.approx(np.mean(overlap), rel=1e-6)
-    assert judged["test_accuracy"] == pytest.approx((predicted == true)[labeled].mean(), rel=1e-6)
+        positive, actual = predicted[labeled] == number, true[labeled] == number
+        overlap.append((positive & actual).sum() / (positive | actual).sum())
+    metrics = CamvidPSPNet().evaluate(ClassFromPhoto(), scenes(predicted, true), 20)
+    assert metrics["test_mean_iou"] == pytest.approx(np.mean(overlap), rel=1e-6)
+    assert metrics["test_accuracy"] == pytest.approx((predicted == true)[labeled].mean(), rel=1e-6)
 
 
-def test_a_class_that_is_nowhere_does_not_count():
+def test_a_class_without_pixels_is_ignored():
     true = np.zeros((1, HEIGHT, WIDTH), np.uint8)
     true[:, 90:] = 3
     predicted = true.copy()
-    predicted[:, 90:, 120:] = 0  # half of the road is taken for sky
-    judged = CamvidPSPNet().evaluate(Foreteller(), scenes(predicted, true), 1)
-    assert judged["test_mean_iou"] == pytest.approx((2 / 3 + 1 / 2) / 2)
+    predicted[:, 90:, 120:] = 0  # half of the road is classified as sky
+    metrics = CamvidPSPNet().evaluate(ClassFromPhoto(), scenes(predicted, true), 1)
+    assert metrics["test_mean_iou"] == pytest.approx((2 / 3 + 1 / 2) / 2)
 
 
-def test_unlabelled_pixels_give_no_gradient():
+def test_unlabeled_pixels_give_no_gradient():
     torch.manual_seed(0)
     scores = torch.randn(1, CLASSES, 8, 8, requires_grad=True)
     targets = torch.zeros(1, 8, 8, dtype=torch.int64)

@@ -14,8 +14,8 @@ from thinwire.lab.tasks.workloads.characters import CHARACTERS
 every_model = pytest.mark.parametrize("name", ["shakespeare-lstm", "shakespeare-gpt"])
 
 
-class Same(nn.Module):
-    """Says the same scores everywhere."""
+class ConstantScores(nn.Module):
+    """Gives the same scores at every position."""
 
     def __init__(self):
         super().__init__()
@@ -25,14 +25,14 @@ class Same(nn.Module):
         return self.scores.expand(*text.shape, CHARACTERS)
 
 
-def test_bits_are_the_mean_over_all_characters_also_of_a_last_smaller_batch():
+def test_bits_are_the_mean_over_all_characters_with_a_smaller_last_batch():
     numbers = np.random.default_rng(0).integers(0, CHARACTERS, 64 * (EVALUATION_BATCH + 3) + 1, np.uint8)
     examples = EVALUATION_BATCH + 2
-    judged = named("shakespeare-lstm").evaluate(Same(), Text(numbers, 64), examples)
+    metrics = named("shakespeare-lstm").evaluate(ConstantScores(), Text(numbers, 64), examples)
     targets = torch.tensor(numbers[1 : 64 * examples + 1]).long()
-    expected = float(-F.log_softmax(Same().scores, 0)[targets].mean())
-    assert judged["test_loss"] == pytest.approx(expected, rel=1e-5)
-    assert judged["test_bits_per_character"] == pytest.approx(expected / math.log(2), rel=1e-5)
+    expected = float(-F.log_softmax(ConstantScores().scores, 0)[targets].mean())
+    assert metrics["test_loss"] == pytest.approx(expected, rel=1e-5)
+    assert metrics["test_bits_per_character"] == pytest.approx(expected / math.log(2), rel=1e-5)
 
 
 @every_model
@@ -49,7 +49,7 @@ def test_a_model_does_not_look_ahead(name):
 
 
 @every_model
-def test_gradients_are_clipped_to_their_norm(name):
+def test_gradients_are_clipped_by_their_norm(name):
     task = named(name)
     torch.manual_seed(0)
     model = task.model()

@@ -1,4 +1,4 @@
-"""The data sets as they are, for those who have them."""
+"""The real data sets; skipped if they are missing."""
 
 import os
 
@@ -8,9 +8,7 @@ import torch
 from thinwire.lab.tasks import datasets
 from thinwire.lab.tasks.datasets import camvid, cifar10, mnist, shakespeare
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("THINWIRE_DATA"), reason="THINWIRE_DATA names no folder with data sets"
-)
+pytestmark = pytest.mark.skipif(not os.environ.get("THINWIRE_DATA"), reason="THINWIRE_DATA is not set")
 
 
 def loaded(load, *how):
@@ -23,7 +21,7 @@ def loaded(load, *how):
 
 
 @pytest.mark.parametrize("data", [cifar10, mnist])
-def test_images_are_all_there_and_normalized(data):
+def test_all_images_are_read_and_normalized(data):
     training, test = loaded(data.load)
     assert len(training) == {cifar10: 50_000, mnist: 60_000}[data]
     assert len(test) == 10_000
@@ -39,7 +37,7 @@ def test_images_are_all_there_and_normalized(data):
     assert test.labels.bincount().min() > 800
 
 
-def test_scenes_are_all_there():
+def test_all_scenes_are_read():
     training, test = loaded(camvid.load)
     assert (len(training), len(test)) == (367, 233)
     _, targets = training.batch(torch.arange(367), None)
@@ -48,7 +46,7 @@ def test_scenes_are_all_there():
     assert labeled.unique().tolist() == list(range(camvid.CLASSES))
 
 
-def test_the_text_begins_as_it_should():
+def test_the_text_starts_with_the_first_scene():
     training, _ = loaded(shakespeare.load, 64)
     inputs, _ = training.batch(torch.tensor([0]), None)
     assert "".join(shakespeare.CHARACTERS[number] for number in inputs[0]).startswith(

@@ -1,4 +1,4 @@
-"""Every task can be trained and judged, on data of its kind made up here."""
+"""Every task can be trained and evaluated, on random data of its kind."""
 
 import math
 from functools import cache
@@ -32,9 +32,9 @@ every_task = pytest.mark.parametrize("name", PARAMETERS)
 
 
 def random_images(height, channels, count=12) -> Split:
-    draw = np.random.default_rng(0)
-    pixels = draw.integers(0, 256, (count, height, height, channels), np.uint8)
-    labels = draw.integers(0, 10, count, np.uint8)
+    generator = np.random.default_rng(0)
+    pixels = generator.integers(0, 256, (count, height, height, channels), np.uint8)
+    labels = generator.integers(0, 10, count, np.uint8)
     return Images(pixels, labels, [128] * channels, [70] * channels, shift=4, flip=True)
 
 
@@ -43,7 +43,7 @@ def random_text(window) -> Split:
 
 
 def random_scenes() -> Split:
-    # Sky above a road, and a corner that nobody labeled.
+    # Sky above a road, and an unlabeled corner.
     classes = np.zeros((4, camvid.HEIGHT, camvid.WIDTH), np.uint8)
     classes[:, 90:] = 3
     classes[:, :20, :20] = camvid.IGNORED
@@ -74,12 +74,12 @@ def test_every_task_is_listed():
 
 
 @every_task
-def test_the_model_has_the_size_it_should_have(name):
+def test_the_model_has_the_expected_number_of_parameters(name):
     assert sum(p.numel() for p in built(name).parameters()) == PARAMETERS[name]
 
 
 @every_task
-def test_a_step_after_another_makes_the_loss_of_a_batch_smaller(name):
+def test_six_steps_reduce_the_loss_of_a_batch(name):
     task = named(name)
     torch.manual_seed(0)
     model = task.model().train()
@@ -103,8 +103,8 @@ def test_a_step_after_another_makes_the_loss_of_a_batch_smaller(name):
 def test_the_optimizer_has_every_parameter_once(name):
     model = built(name)
     optimizer = named(name).optimizer(model)
-    held = [p for group in optimizer.param_groups for p in group["params"]]
-    assert len(held) == len(set(held)) == len(list(model.parameters()))
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    assert len(parameters) == len(set(parameters)) == len(list(model.parameters()))
 
 
 @every_task
@@ -123,16 +123,16 @@ def test_the_learning_rate_never_rises_above_the_optimizers_own_and_ends_below_i
 
 
 @every_task
-def test_a_model_is_judged_by_the_metric_that_methods_are_compared_by(name):
+def test_evaluation_returns_the_compared_metric_and_changes_no_parameter(name):
     task, model = named(name), built(name).eval()
     before = [p.clone() for p in model.parameters()]
-    judged = task.evaluate(model, data(name), 3)
-    assert task.metric in judged
-    assert "test_loss" in judged
-    assert all(math.isfinite(value) for value in judged.values())
+    metrics = task.evaluate(model, data(name), 3)
+    assert task.metric in metrics
+    assert "test_loss" in metrics
+    assert all(math.isfinite(value) for value in metrics.values())
     assert task.better == ("lower" if name.startswith("shakespeare") else "higher")
     assert all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
-    assert judged == task.evaluate(model, data(name), 3)
+    assert metrics == task.evaluate(model, data(name), 3)
 
 
 @every_task
@@ -144,7 +144,7 @@ TOO_LARGE = {"cifar10-resnet20", "cifar10-resnet18", "cifar10-vgg16"}  # for a p
 
 
 @every_task
-def test_there_are_budgets_for_minutes_for_an_hour_and_for_the_length_of_papers(name):
+def test_every_task_has_the_expected_budgets(name):
     budgets = named(name).budgets
     assert set(budgets) == {"small", "full"} | (set() if name in TOO_LARGE else {"plateau"})
     assert budgets["full"].training is None
@@ -153,7 +153,7 @@ def test_there_are_budgets_for_minutes_for_an_hour_and_for_the_length_of_papers(
 
 
 @pytest.mark.parametrize("name", [name for name in PARAMETERS if name not in TOO_LARGE])
-def test_the_plateau_holds_examples_back_for_validation_and_tests_on_all_others(name):
+def test_the_plateau_budget_has_validation_examples_and_uses_all_others(name):
     plateau = named(name).budgets["plateau"]
     assert plateau.validation
     assert (plateau.training, plateau.test) == (None, None)
@@ -161,7 +161,7 @@ def test_the_plateau_holds_examples_back_for_validation_and_tests_on_all_others(
 
 
 @every_task
-def test_the_global_seed_decides_the_weights(name):
+def test_the_global_seed_determines_the_weights(name):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         again = named(name).model()
@@ -174,7 +174,7 @@ def test_the_global_seed_decides_the_weights(name):
 
 
 @pytest.mark.parametrize("name", [name for name in PARAMETERS if name != "digits-cnn"])
-def test_a_task_without_its_data_says_so(name):
+def test_a_task_without_its_data_is_an_error(name):
     with pytest.raises(ValueError, match="no folder with data sets was given"):
         named(name).load(None)
 
@@ -184,7 +184,7 @@ def test_the_digits_need_no_folder():
     assert (len(training), len(test)) == (1437, 360)
 
 
-def test_the_digits_are_learnt():
+def test_digits_are_learned_within_40_steps():
     task = named("digits-cnn")
     training, test = task.load(None)
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""docs/workloads.md tells the truth."""
+"""docs/workloads.md agrees with the tasks."""
 
 import re
 from pathlib import Path
@@ -16,14 +16,14 @@ def test_the_table_has_every_task():
     assert list(rows) == list(tasks)
     for name, task in tasks.items():
         small, full = task["budgets"]["small"], task["budgets"]["full"]
-        told = f"{small['epochs']:g} epoch" + ("s" if small["epochs"] != 1 else "")
+        small_text = f"{small['epochs']:g} epoch" + ("s" if small["epochs"] != 1 else "")
         if small["training"]:
-            told += f" of {small['training']:,} images"
+            small_text += f" of {small['training']:,} images"
         assert f"| {task['parameters']:,} |" in rows[name]
         assert f"| {task['batch']} |" in rows[name]
         plateau = task["budgets"].get("plateau")
-        whole = f"{plateau['epochs']} epochs" if plateau else "-"
-        assert f"| {told} | {whole} | {full['epochs']} epochs |" in rows[name]
+        plateau_text = f"{plateau['epochs']} epochs" if plateau else "-"
+        assert f"| {small_text} | {plateau_text} | {full['epochs']} epochs |" in rows[name]
         assert rows[name].endswith(
             f"| {task['metric'].removeprefix('test_').replace('_', ' ').replace('iou', 'IoU')} |"
         )
@@ -38,9 +38,9 @@ def test_the_example_of_a_task_works(tmp_path):
     model = task.model()
     optimizer = task.optimizer(model)
     schedule = task.schedule(optimizer, 600)
-    draw = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     for _ in range(600):
-        inputs, targets = training.batch(torch.randint(len(training), (task.batch,), generator=draw), draw)
+        inputs, targets = training.batch(torch.randint(len(training), (task.batch,), generator=generator), generator)
         optimizer.zero_grad()
         task.loss(model, inputs, targets).backward()
         task.adjust(model)
@@ -49,7 +49,7 @@ def test_the_example_of_a_task_works(tmp_path):
     assert task.evaluate(model.eval(), test, len(test))[task.metric] > 0.9
 
 
-def test_links_lead_somewhere():
+def test_links_lead_to_existing_files():
     links = re.findall(r"\]\(([^)#]+)\)", PAGE)
     assert links
     assert all((Path(__file__).parents[4] / "docs" / link).exists() for link in links)

@@ -1,4 +1,4 @@
-"""Data sets, read from the folder that the user keeps them in."""
+"""Data sets, read from the user's folder of data sets."""
 
 import os
 from pathlib import Path
@@ -8,11 +8,11 @@ __all__ = ["folder"]
 
 def folder(explicit: Path | None) -> Path | None:
     """The folder with data sets: the given one, else that of THINWIRE_DATA, else None."""
-    told = os.environ.get("THINWIRE_DATA")
+    variable = os.environ.get("THINWIRE_DATA")
     if explicit is not None:
         found, source = explicit.expanduser(), f"--data {explicit}"
-    elif told:
-        found, source = Path(told).expanduser(), f"THINWIRE_DATA={told}"
+    elif variable:
+        found, source = Path(variable).expanduser(), f"THINWIRE_DATA={variable}"
     else:
         return None
     if not found.is_dir():

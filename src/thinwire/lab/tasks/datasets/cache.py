@@ -1,4 +1,4 @@
-"""Decode a data set once: later runs, and the other ranks of this one, map the arrays into memory."""
+"""Decodes a data set once: later runs and other ranks map the arrays into memory."""
 
 import hashlib
 import os
@@ -16,13 +16,13 @@ from thinwire.lab.tasks.datasets.files import Array
 def decoded(
     name: str, sources: Sequence[Path], version: int, arrays: Sequence[str], decode: Callable[[], Sequence[Array]]
 ) -> list[Array]:
-    """The arrays that `decode` makes of the sources, read-only; from the cache, if they are there.
+    """The arrays that `decode` returns for the sources, read-only, and from the cache if possible.
 
-    The version is the decoder's: whoever changes what it gives counts it up.
+    `version` is that of the decoder: increase it whenever the result of `decode` changes.
     """
     stem = folder() / f"{name}-{key(sources, version)}"
     paths = [stem.with_name(f"{stem.name}-{array}.npy") for array in arrays]
-    with suppress(OSError, ValueError, EOFError):  # not there yet, or cut short by a full disk
+    with suppress(OSError, ValueError, EOFError):  # missing, or truncated by a full disk
         return [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
 
     fresh = list(decode())
@@ -31,10 +31,10 @@ def decoded(
             write(path, array)
         return [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
     except OSError as error:
-        # Slower and larger, but not wrong: each rank decodes for itself.
+        # Slower and with more memory, but correct: each rank decodes for itself.
         warnings.warn(
-            f"the decoded {name} could not be kept in {stem.parent} ({error}), so every process decodes it again and "
-            "holds it in memory; THINWIRE_CACHE can name another folder",
+            f"the decoded {name} could not be saved in {stem.parent} ({error}), so every process decodes it again and "
+            "keeps it in memory; THINWIRE_CACHE can name another folder",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -42,16 +42,16 @@ def decoded(
 
 
 def folder() -> Path:
-    """Where decoded data sets are kept; it can be deleted at any time."""
-    if told := os.environ.get("THINWIRE_CACHE"):
-        return Path(told).expanduser()
+    """The folder of decoded data sets; it can be deleted at any time."""
+    if own := os.environ.get("THINWIRE_CACHE"):
+        return Path(own).expanduser()
     if shared := os.environ.get("XDG_CACHE_HOME"):
         return Path(shared) / "thinwire"
     return Path.home() / ".cache" / "thinwire"
 
 
 def key(sources: Sequence[Path], version: int) -> str:
-    """Differs as soon as a source is another file, or the decoder another one."""
+    """A hash of the sources (path, size, time of change) and of the decoder's version."""
     text = [f"version {version}"]
     for source in sources:
         status = source.stat()
@@ -60,7 +60,7 @@ def key(sources: Sequence[Path], version: int) -> str:
 
 
 def write(path: Path, array: Array) -> None:
-    """Save an array under a name that only ever stands for the whole file, also when several ranks write it."""
+    """Save an array atomically, even if several ranks write the same file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
     try:

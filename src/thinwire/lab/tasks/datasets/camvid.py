@@ -1,4 +1,4 @@
-"""CamVid (Brostow et al., 2008), in the version of SegNet: road scenes with a class for every pixel, at half size."""
+"""CamVid (Brostow et al., 2008) in the version of SegNet: road scenes with a class for every pixel, at half size."""
 
 import io
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from thinwire.lab.tasks.datasets import cache
 from thinwire.lab.tasks.datasets.files import Array, all_there, check, check_classes, check_same_length, missing, npz
 
 CLASSES = 11
-IGNORED = 11  # the class of pixels that nobody labeled
+IGNORED = 11  # the class of unlabeled pixels
 HEIGHT, WIDTH = 180, 240
-# Of the photos that most networks were first trained on, per channel.
+# Of ImageNet's images, per channel.
 MEAN = (123.675, 116.28, 103.53)
 DEVIATION = (58.395, 57.12, 57.375)
 
@@ -47,7 +47,7 @@ class Scenes:
 
 
 def load(folder: Path | None) -> tuple[Scenes, Scenes]:
-    """The training part, which is mirrored at random as it is trained on, and the test part."""
+    """The training split, with random mirroring, and the test split."""
     return part(folder, "train"), part(folder, "test")
 
 
@@ -57,7 +57,7 @@ def part(folder: Path | None, name: str) -> Scenes:
     elif folder and (tutorial := folder / "CamVid").is_dir():
         photos = sorted((tutorial / name).glob("*.png"))
         if not photos:
-            raise ValueError(f"{tutorial / name} has no *.png, and without them CamVid is not complete")
+            raise ValueError(f"{tutorial / name} has no *.png, so CamVid is incomplete")
         classes = all_there([tutorial / f"{name}annot" / photo.name for photo in photos])
         sources, decode = [*photos, *classes], lambda: read_png(photos, classes)
     else:
@@ -72,7 +72,7 @@ def part(folder: Path | None, name: str) -> Scenes:
 
 
 def read_npz(path: Path, part: str) -> list[Array]:
-    """JPEG photos one after the other with the places where each begins and ends, and arrays of classes."""
+    """Concatenated JPEG photos with the offsets of each, and arrays of classes."""
     jpeg, offsets, classes = npz(path, [f"{part}_jpeg", f"{part}_off", f"{part}_y"])
     check(path, f"{part}_jpeg", jpeg, np.uint8, (None,))
     check(path, f"{part}_off", offsets, np.int64, (None,))
@@ -91,7 +91,7 @@ def read_png(photos: Sequence[Path], classes: Sequence[Path]) -> list[Array]:
     halved_photos = [halved(pixels(path, path.read_bytes(), "RGB", full)) for path in photos]
     halved_classes = []
     for path in classes:
-        # A mean of class numbers has no meaning: one pixel of four stands for all.
+        # A mean of class numbers has no meaning, so one pixel of four is taken.
         halved_classes.append(pixels(path, path.read_bytes(), "L", full)[::2, ::2])
         check_classes(path, halved_classes[-1], IGNORED + 1)
     return [np.stack(halved_photos), np.stack(halved_classes)]
@@ -105,7 +105,7 @@ def pixels(path: Path, content: bytes, mode: str, size: tuple[int, int]) -> Arra
         raise ValueError("CamVid's images are JPEG or PNG, which needs Pillow: pip install pillow") from None
     try:
         with Image.open(io.BytesIO(content)) as image:
-            # Class numbers may come as a palette's indexes, and converting would make colors of them.
+            # Class numbers may be stored as palette indices, which a conversion would turn into colors.
             values = np.asarray(image if mode == "L" and image.mode == "P" else image.convert(mode))
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(f"{path} has an image that cannot be read: {error}") from None

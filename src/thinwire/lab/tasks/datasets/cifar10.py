@@ -18,12 +18,12 @@ DEVIATION = (62.993, 62.089, 66.705)
 VERSION = 1
 PARTS = ([f"data_batch_{number}" for number in range(1, 6)], ["test_batch"])
 
-# Called with a file; gives uint8 images [count, 32, 32, 3] and their classes.
+# Called with a file; returns uint8 images [count, 32, 32, 3] and their classes.
 Reader = Callable[[Path], tuple[Array, Array]]
 
 
 def load(folder: Path | None) -> tuple[Images, Images]:
-    """The training part, which is shifted by up to 4 pixels and mirrored as it is trained on, and the test part."""
+    """The training split, with random shifts of up to 4 pixels and mirroring, and the test split."""
     read, training, test = found(folder)
     images, labels = decoded("training", training, read)
     test_images, test_labels = decoded("test", test, read)
@@ -34,7 +34,7 @@ def load(folder: Path | None) -> tuple[Images, Images]:
 
 
 def found(folder: Path | None) -> tuple[Reader, Sequence[Path], Sequence[Path]]:
-    """How to read the files that are there, those of the training part, and those of the test part."""
+    """The reader for the files that exist, the training files, and the test files."""
     training, test = PARTS
     if folder:
         archives = folder / "cifar10_train.npz", folder / "cifar10_test.npz"
@@ -68,7 +68,7 @@ def decoded(part: str, files: Sequence[Path], read: Reader) -> list[Array]:
 
 
 def read_npz(path: Path) -> tuple[Array, Array]:
-    """Green, red - green and blue - green, as differences along both axes: such images compress best."""
+    """Green, red - green and blue - green, as differences along both axes: stored so, images compress best."""
     differences, labels = npz(path, ["d", "y"])
     check(path, "d", differences, np.uint8, (3, None, SIDE, SIDE))
     green, red, blue = differences.cumsum(2, dtype=np.uint8).cumsum(3, dtype=np.uint8)
@@ -79,7 +79,7 @@ def read_binary(path: Path) -> tuple[Array, Array]:
     """Records of a class and the red, green and blue plane."""
     raw = np.fromfile(path, np.uint8)
     if not len(raw) or len(raw) % (1 + VALUES):
-        raise ValueError(f"{path} has {len(raw)} bytes, which is not a multiple of {1 + VALUES}: it is cut short")
+        raise ValueError(f"{path} has {len(raw)} bytes, which is not a multiple of {1 + VALUES}: it is truncated")
     records = raw.reshape(-1, 1 + VALUES)
     return checked(path, from_planes(records[:, 1:]), records[:, 0])
 

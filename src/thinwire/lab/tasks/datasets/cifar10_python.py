@@ -1,7 +1,7 @@
-"""The Python files of CIFAR-10, which are pickles, read without running what a pickle could ask for.
+"""Reads the Python files of CIFAR-10, which are pickles, without executing arbitrary code.
 
-A pickle is a program for a stack machine, and unpickling runs it with access to everything in Python. This machine
-knows only the instructions that these files need: text, numbers, lists, one dictionary and one array of bytes.
+A pickle is a program for a stack machine, and unpickling runs it with access to everything in Python. The interpreter
+here supports only the instructions that these files need: text, numbers, lists, one dictionary, one array of bytes.
 """
 
 import pickletools
@@ -82,12 +82,12 @@ def interpret(program: bytes) -> dict[str, Any]:
         elif name == "STOP":
             return dict(stack.pop())
         elif name != "PROTO":
-            raise ValueError(f"{name} {argument!r:.60} at byte {position} has no place in it")
-    raise ValueError("it has no end")
+            raise ValueError(f"{name} {argument!r:.60} at byte {position} is not supported")
+    raise ValueError("it has no STOP instruction")
 
 
 def since_mark(stack: list[Any]) -> list[Any]:
-    """Take off all that was put onto the stack since its last mark."""
+    """Pop everything that was pushed since the last mark."""
     taken = []
     while (item := stack.pop()) is not MARK:  # an IndexError, if there is none
         taken.append(item)
@@ -104,7 +104,7 @@ def created(function: str, arguments: tuple[Any, ...]) -> Unfinished:
 
 def fill(unfinished: Unfinished, state: tuple[Any, ...]) -> None:
     if unfinished.kind != "array":
-        return  # the byte order and such, of a type of one byte
+        return  # byte order and alignment, which do not matter for bytes
     _, shape, dtype, by_columns, content = state
     if dtype.kind != "bytes":
         raise ValueError("its array is not one of bytes")

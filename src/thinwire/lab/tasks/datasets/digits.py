@@ -1,4 +1,4 @@
-"""1,797 handwritten digits of 8 x 8 pixels, which come with the package."""
+"""1,797 handwritten digits of 8 x 8 pixels, included in the package."""
 
 from importlib.resources import files
 
@@ -13,7 +13,7 @@ LARGEST = 16  # value of a pixel
 
 
 def load() -> tuple[Images, Images]:
-    """The training and the test part, with values in [0, 1]."""
+    """The training and the test split, with values in [0, 1]."""
     with files("thinwire.lab").joinpath("data/digits.npz").open("rb") as file:
         stored = np.load(file, allow_pickle=False)
         images, labels = stored["images"][..., None], stored["labels"]

@@ -1,4 +1,4 @@
-"""Reading files that a user put somewhere: what is missing or wrong is said in one sentence."""
+"""Reads the user's data files, with an error message of one sentence for what is missing or damaged."""
 
 import lzma
 import zipfile
@@ -14,19 +14,17 @@ Array = NDArray[Any]
 
 
 def missing(name: str, folder: Path | None, looked_for: Sequence[str], source: str) -> ValueError:
-    """The error for a data set that is in none of its places."""
+    """The error for a data set that was not found."""
     where = f"is not in {folder}" if folder else "is needed, and no folder with data sets was given"
-    places = ", ".join(looked_for[:-1]) + f" or {looked_for[-1]}"
-    return ValueError(
-        f"{name} {where}: looked for {places}. {source}. Name the folder with --data or in THINWIRE_DATA."
-    )
+    names = ", ".join(looked_for[:-1]) + f" or {looked_for[-1]}"
+    return ValueError(f"{name} {where}: looked for {names}. {source}. Name the folder with --data or in THINWIRE_DATA.")
 
 
 def all_there(files: Sequence[Path]) -> Sequence[Path]:
-    """These files, or an error with the first that is lacking although others of its layout are there."""
+    """These files; raises ValueError for the first one that is missing."""
     for file in files:
         if not file.is_file():
-            raise ValueError(f"{file} is missing, and without it the data set is not complete")
+            raise ValueError(f"{file} is missing, so the data set is incomplete")
     return files
 
 
@@ -37,15 +35,15 @@ def npz(path: Path, names: Sequence[str]) -> list[Array]:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, Mapping):
                 raise ValueError("it is a single array")
-            if lacking := [name for name in names if name not in archive]:
-                raise ValueError(f"it lacks {', '.join(lacking)}")
+            if absent := [name for name in names if name not in archive]:
+                raise ValueError(f"it lacks {', '.join(absent)}")
             return [archive[name] for name in names]
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
         raise ValueError(f"{path} is not the .npz archive that it should be, or is damaged: {error}") from None
 
 
 def check(path: Path, what: str, array: Array, dtype: type, shape: Sequence[int | None]) -> None:
-    """Refuse an array of another dtype or shape; None in `shape` stands for any length but 0."""
+    """Raise ValueError for an array of another dtype or shape; None in `shape` allows any length but 0."""
     fits = len(array.shape) == len(shape) and all(
         length == wanted or (wanted is None and length > 0) for length, wanted in zip(array.shape, shape, strict=True)
     )
@@ -57,12 +55,12 @@ def check(path: Path, what: str, array: Array, dtype: type, shape: Sequence[int 
 
 
 def check_classes(path: Path, labels: Array, classes: int) -> None:
-    """Refuse a class number that there is not."""
+    """Raise ValueError for a class number that is too large."""
     if labels.size and int(labels.max()) >= classes:
         raise ValueError(f"{path}: classes should be 0 to {classes - 1}, but there is {int(labels.max())}")
 
 
 def check_same_length(path: Path, images: Sized, labels: Sized) -> None:
-    """Refuse images without a label, or the other way round."""
+    """Raise ValueError unless there are as many images as labels."""
     if len(images) != len(labels):
         raise ValueError(f"{path}: {len(images)} images, but {len(labels)} labels")

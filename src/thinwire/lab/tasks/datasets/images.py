@@ -1,4 +1,4 @@
-"""Labeled images, normalized and shifted as they are taken."""
+"""Labeled images, normalized and augmented on access."""
 
 from collections.abc import Sequence
 
@@ -10,16 +10,16 @@ from thinwire.lab.tasks.datasets.files import Array
 
 
 class Images:
-    """Examples that are a small image and its class."""
+    """Examples of a small image and its class."""
 
     def __init__(
         self,
-        pixels: Array,  # uint8 [count, height, width, channels]; may be a file mapped into memory
+        pixels: Array,  # uint8 [count, height, width, channels]; may be memory-mapped
         labels: Array,
-        mean: Sequence[float],  # of each channel, in the unit of the pixels
+        mean: Sequence[float],  # per channel, in the unit of the pixels
         deviation: Sequence[float],
-        shift: int = 0,  # when training, an image is moved by up to so many pixels, and what comes in is the mean
-        flip: bool = False,  # when training, half of the images are mirrored
+        shift: int = 0,  # in training: the largest random shift, in pixels; the border has the mean color
+        flip: bool = False,  # in training: mirror half of the images
     ) -> None:
         self.pixels, self.shift, self.flip = pixels, shift, flip
         self.labels = torch.tensor(labels, dtype=torch.int64)
@@ -38,7 +38,7 @@ class Images:
         return images.contiguous(memory_format=torch.channels_last), self.labels[chosen]
 
     def moved(self, images: Tensor, generator: Generator) -> Tensor:
-        """Each image at its own random place in a larger frame, mirrored or not: one gather for all of them."""
+        """Shift each image at random, and mirror some, with one gather for all images."""
         count, channels, height, width = images.shape
         top, left = torch.randint(2 * self.shift + 1, (2, count, 1), generator=generator)
         rows = top + torch.arange(height)
@@ -47,6 +47,6 @@ class Images:
             mirrored = torch.randint(2, (count, 1), generator=generator, dtype=torch.bool)
             columns = torch.where(mirrored, columns.flip(1), columns)
         framed = F.pad(images, (self.shift,) * 4)
-        places = rows[:, :, None] * framed.shape[3] + columns[:, None, :]
-        places = places.view(count, 1, height * width).expand(-1, channels, -1)
-        return framed.flatten(2).gather(2, places).view_as(images)
+        positions = rows[:, :, None] * framed.shape[3] + columns[:, None, :]
+        positions = positions.view(count, 1, height * width).expand(-1, channels, -1)
+        return framed.flatten(2).gather(2, positions).view_as(images)

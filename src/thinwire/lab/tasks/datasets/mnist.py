@@ -23,18 +23,18 @@ IDX_FILES = (
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 )
-IDX_BYTES = 8  # the code of the type of values
+IDX_BYTES = 8  # the idx type code of bytes
 
 
 def load(folder: Path | None) -> tuple[Images, Images]:
-    """The training and the test part."""
+    """The training and the test split."""
     sources = found(folder)
     images, labels, test_images, test_labels = cache.decoded("mnist", sources, VERSION, ARRAYS, lambda: read(sources))
     return Images(images, labels, MEAN, DEVIATION), Images(test_images, test_labels, MEAN, DEVIATION)
 
 
 def found(folder: Path | None) -> list[Path]:
-    """The archive, or the four files of the original."""
+    """The archive, or the four original files."""
     if folder:
         if (archive := folder / "mnist.npz").exists():
             return [archive]
@@ -50,7 +50,7 @@ def found(folder: Path | None) -> list[Path]:
 
 
 def read(sources: list[Path]) -> list[Array]:
-    """Images and labels of the training part, then those of the test part."""
+    """Training images and labels, then test images and labels."""
     if len(sources) == 1:
         arrays, sources = npz(sources[0], ARRAYS), sources * len(ARRAYS)
     else:
@@ -65,15 +65,15 @@ def read(sources: list[Path]) -> list[Array]:
 
 
 def read_idx(path: Path) -> Array:
-    """An array of bytes after its type, its number of dimensions and its lengths."""
+    """The array in an idx file: a header with type, number of dimensions and shape, then the values."""
     try:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is not a whole gzip file: {error}") from None
+        raise ValueError(f"{path} is not a complete gzip file: {error}") from None
     if len(raw) < 4 or raw[:3] != bytes([0, 0, IDX_BYTES]):
         raise ValueError(f"{path} is not an idx file of bytes: it begins with {raw[:4].hex(' ') or 'nothing'}")
     start = 4 + 4 * raw[3]
     shape = struct.unpack(f">{raw[3]}I", raw[4:start]) if len(raw) >= start else ()
     if len(raw) != start + np.prod(shape, dtype=int):
-        raise ValueError(f"{path} has {len(raw)} bytes, but {start} of header and {list(shape)} values are announced")
+        raise ValueError(f"{path} has {len(raw)} bytes, but {start} of header and {list(shape)} values are expected")
     return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)

@@ -1,4 +1,4 @@
-"""Tiny Shakespeare (Karpathy, 2015): 1,115,394 characters of his plays, 65 different ones."""
+"""Tiny Shakespeare (Karpathy, 2015): 1,115,394 characters, 65 of them distinct."""
 
 from pathlib import Path
 
@@ -9,34 +9,34 @@ from thinwire.lab.tasks.datasets.text import Text
 
 CHARACTERS = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 LENGTH = 1_115_394
-TRAINING = int(0.9 * LENGTH)  # characters; the rest is the test part
-PLACES = ("tinyshakespeare.txt", "tinyshakespeare/input.txt", "input.txt")
+TRAINING = int(0.9 * LENGTH)  # characters; the rest is the test split
+PATHS = ("tinyshakespeare.txt", "tinyshakespeare/input.txt", "input.txt")
 
 
 def load(folder: Path | None, window: int) -> tuple[Text, Text]:
-    """The first nine tenths and the last tenth, in windows of so many characters."""
+    """The first 90 % for training and the last 10 % for testing, in windows of `window` characters."""
     numbers = read(found(folder))
     return Text(numbers[:TRAINING], window), Text(numbers[TRAINING:], window)
 
 
 def found(folder: Path | None) -> Path:
-    for place in PLACES:
-        if folder and (folder / place).is_file():
-            return folder / place
+    for path in PATHS:
+        if folder and (folder / path).is_file():
+            return folder / path
     raise missing(
         "Tiny Shakespeare",
         folder,
-        PLACES,
+        PATHS,
         "It is the file data/tinyshakespeare/input.txt of the GitHub repository karpathy/char-rnn",
     )
 
 
 def read(path: Path) -> Array:
-    """The number of each character, by its place in the alphabet of this text."""
+    """The number of each character: its index in the alphabet of this text."""
     text = np.fromfile(path, np.uint8)
     if len(text) != LENGTH:
         raise ValueError(
-            f"{path} has {len(text):,} bytes, but Tiny Shakespeare has {LENGTH:,}: it is cut short, or another text"
+            f"{path} has {len(text):,} bytes, but Tiny Shakespeare has {LENGTH:,}: it is truncated, or another text"
         )
     numbers = np.full(256, len(CHARACTERS), np.uint8)
     numbers[np.frombuffer(CHARACTERS.encode(), np.uint8)] = np.arange(len(CHARACTERS))

@@ -1,4 +1,4 @@
-"""A text in windows of equal length, each labeled with itself one character ahead."""
+"""A text in windows of equal length; the targets are the inputs shifted by one character."""
 
 import torch
 from torch import Generator, Tensor
@@ -7,7 +7,7 @@ from thinwire.lab.tasks.datasets.files import Array
 
 
 class Text:
-    """Examples that are a window of a text; there are no classes to give ranks different shares by."""
+    """Examples that are windows of a text; they have no classes."""
 
     labels: Tensor | None = None
 
@@ -19,14 +19,14 @@ class Text:
         return (len(self.numbers) - 1) // self.window
 
     def cut(self, windows: int) -> tuple["Text", "Text"]:
-        """The text before its last windows, and these."""
+        """Split the text before its last `windows` windows."""
         at = len(self.numbers) - 1 - windows * self.window
         return Text(self.numbers[: at + 1], self.window), Text(self.numbers[at:], self.window)
 
     def batch(self, chosen: Tensor, generator: Generator | None) -> tuple[Tensor, Tensor]:
         starts = chosen * self.window
         if generator is not None:
-            # Another cut every time, so that a model sees what comes before and after every border.
+            # Random starts, so that the borders between windows differ in every epoch.
             starts = starts + torch.randint(self.window, starts.shape, generator=generator)
             starts = starts.clamp(max=len(self.numbers) - 1 - self.window)
         windows = self.numbers[starts[:, None] + torch.arange(self.window + 1)]

@@ -6,7 +6,7 @@ from torch import nn
 def lenet() -> nn.Module:
     """Build a LeNet-5 for 28x28 gray images and ten classes."""
     return nn.Sequential(
-        # LeNet-5 was drawn for 32x32 images; the padding makes up the difference.
+        # LeNet-5 was designed for 32x32 images; the padding makes up the difference.
         nn.Conv2d(1, 6, kernel_size=5, padding=2),
         nn.ReLU(),
         nn.MaxPool2d(2),

@@ -10,7 +10,7 @@ WORDS = 28_869
 class LanguageModel(nn.Module):
     """Predict each next word of a text from the words before it."""
 
-    # There is no dropout: its masks come from the global generator, and a seed has to fix the gradients.
+    # There is no dropout: its masks come from the global generator, and a seed must determine the gradients.
 
     def __init__(self, words: int, width: int, layers: int) -> None:
         super().__init__()

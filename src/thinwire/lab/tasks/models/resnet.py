@@ -1,6 +1,6 @@
 """Residual networks (He et al., 2015) for CIFAR-sized and ImageNet-sized images.
 
-A network is put together from three choices: the stem that reads the image, the block that is repeated, and
+A network is a combination of three choices: the stem that reads the image, the block that is repeated, and
 the shortcut used where a block changes the shape. The functions at the end name the usual combinations.
 """
 

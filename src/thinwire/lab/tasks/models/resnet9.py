@@ -26,7 +26,7 @@ class Residual(nn.Module):
 
 
 class Scaled(nn.Module):
-    """Scores that begin small, so that the first steps may be large."""
+    """A layer whose output is multiplied by a constant: small initial scores allow large first steps."""
 
     def __init__(self, layer: nn.Module, factor: float) -> None:
         super().__init__()

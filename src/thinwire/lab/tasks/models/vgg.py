@@ -21,7 +21,7 @@ def vgg16(width: int = 64) -> nn.Module:
     channels = 3
     for row in VGG16:
         for outputs in (full * width // VGG16[0][0] for full in row):
-            # Batch norm cancels this bias, so its gradient is rounding noise; VGG has it all the same.
+            # Batch norm cancels this bias, so its gradient is rounding noise; VGG has it nevertheless.
             conv = nn.Conv2d(channels, outputs, kernel_size=3, padding=1, bias=True)
             nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
             layers += [conv, nn.BatchNorm2d(outputs), nn.ReLU()]

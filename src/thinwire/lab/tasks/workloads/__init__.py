@@ -1,4 +1,4 @@
-"""The tasks known by name, and how to take one from the user's file."""
+"""The named tasks, and tasks from a user's file."""
 
 from difflib import get_close_matches
 from typing import Any
@@ -6,8 +6,7 @@ from typing import Any
 from rich.table import Table
 
 from thinwire.lab.tasks.workload import Workload
-from thinwire.lab.tasks.workloads import listing
-from thinwire.lab.tasks.workloads import user_task as own
+from thinwire.lab.tasks.workloads import listing, user_task
 from thinwire.lab.tasks.workloads.camvid_pspnet import CamvidPSPNet
 from thinwire.lab.tasks.workloads.cifar10_cnn import Cifar10CNN
 from thinwire.lab.tasks.workloads.cifar10_resnet9 import Cifar10ResNet9
@@ -42,7 +41,7 @@ def named(name: str) -> Workload:
     if name in WORKLOADS:
         return WORKLOADS[name]
     if ".py" in name:
-        return own.task(name)
+        return user_task.task(name)
     nearest = get_close_matches(name.lower(), WORKLOADS, n=1)
     hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
     raise ValueError(
@@ -52,10 +51,10 @@ def named(name: str) -> Workload:
 
 
 def listed() -> dict[str, dict[str, Any]]:
-    """What is to be known of the tasks, by their names."""
+    """The properties of all named tasks, by name."""
     return listing.described(WORKLOADS)
 
 
 def shown() -> Table:
-    """The same, to be read by people."""
+    """A table of all named tasks."""
     return listing.table(WORKLOADS)

@@ -1,9 +1,9 @@
 """A small PSPNet on CamVid: the model of Zhao et al. (2017), on the data and in the role that the LGC paper gives it.
 
-As in the PSPNet paper: a dilated residual backbone that keeps an eighth of the image, the pyramid of means over 1, 2,
-3 and 6 cells a side, the auxiliary loss with weight 0.4, momentum, weight decay, the "poly" schedule with power 0.9,
-mirrored images. Other than there: a backbone of seven narrow blocks, trained from nothing and so with a rate of 0.05
-and not 0.01, and images at half size.
+As in the PSPNet paper: a dilated residual backbone with an eighth of the image's resolution, pyramid pooling over 1,
+2, 3 and 6 cells a side, the auxiliary loss with weight 0.4, momentum, weight decay, the "poly" schedule with power 0.9,
+mirrored images. Unlike there: a backbone of seven narrow blocks, trained from scratch and so with a rate of 0.05
+instead of 0.01, and images at half size.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from thinwire.lab.tasks.workload import Budget, Part, Split, Workload
 from thinwire.lab.tasks.workloads.schedules import poly
 
 AUXILIARY = 0.4  # the weight of its loss
-CELLS = (1, 2, 3, 6)  # a side, of the means in the pyramid
+CELLS = (1, 2, 3, 6)  # per side, in the levels of the pyramid
 EVALUATION_BATCH = 16
 
 
@@ -47,11 +47,11 @@ class Block(nn.Module):
 
 
 class Pyramid(nn.Module):
-    """Add to every place what is around it, in cells of four sizes."""
+    """Pyramid pooling: append to every position the means of its surroundings, in cells of four sizes."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        # No batch norm here: the mean over the whole image is a single value, too few for one image a rank.
+        # No batch norm here: the mean over the whole image is a single value, too few with one image per rank.
         self.levels = nn.ModuleList(nn.Conv2d(channels, channels // len(CELLS), 1) for _ in CELLS)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class Pyramid(nn.Module):
 
 
 class PSPNet(nn.Module):
-    """Give each pixel a class; in training, also by an auxiliary classifier before the last stage."""
+    """Classifies each pixel; in training, also with an auxiliary classifier before the last stage."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class PSPNet(nn.Module):
         self.auxiliary = nn.Sequential(conv(96, 48), nn.ReLU(), nn.Conv2d(48, CLASSES, 1))
 
     def forward(self, photos: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores [batch, classes, height, width], the auxiliary ones second."""
+        """Scores [batch, classes, height, width], and the auxiliary scores."""
         half_way = self.early(self.stem(photos))
         scores = self.classes(self.pyramid(self.late(half_way)))
         full = photos.shape[2:]
@@ -102,7 +102,7 @@ class CamvidPSPNet(Workload):
         return camvid.load(folder)
 
     def hold_back(self, training: Split, count: int, folder: Path | None) -> tuple[Split, Split]:
-        """CamVid has a validation part of its own, of 101 scenes."""
+        """CamVid has a validation split of 101 scenes."""
         return training, Part(camvid.part(folder, "val"), torch.arange(count))
 
     def model(self) -> nn.Module:
@@ -120,7 +120,7 @@ class CamvidPSPNet(Workload):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, test: Split, examples: int) -> dict[str, float]:
-        """Intersection over union, as the mean over the classes, from the counts of all pixels together."""
+        """Intersection over union, averaged over the classes, from the counts of all pixels."""
         counts = torch.zeros(CLASSES, CLASSES, dtype=torch.int64)  # [true class, predicted class]
         loss = 0.0
         for chosen in torch.split(torch.arange(examples), EVALUATION_BATCH):
@@ -130,11 +130,11 @@ class CamvidPSPNet(Workload):
             pairs = targets[labeled] * CLASSES + scores.argmax(1)[labeled]
             counts += pairs.bincount(minlength=CLASSES**2).view(CLASSES, CLASSES)
             loss += float(cross_entropy(scores, targets)) * int(labeled.sum())
-        right = counts.diagonal()
-        union = counts.sum(0) + counts.sum(1) - right
+        correct = counts.diagonal()
+        union = counts.sum(0) + counts.sum(1) - correct
         return {
-            "test_mean_iou": float((right / union)[union > 0].mean()),
-            "test_accuracy": float(right.sum() / counts.sum()),
+            "test_mean_iou": float((correct / union)[union > 0].mean()),
+            "test_accuracy": float(correct.sum() / counts.sum()),
             "test_loss": loss / int(counts.sum()),
         }
 

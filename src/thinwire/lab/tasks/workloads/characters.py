@@ -1,4 +1,4 @@
-"""What models that predict the next character have in common."""
+"""The base class of tasks that predict the next character."""
 
 import math
 from abc import abstractmethod
@@ -24,13 +24,13 @@ class CharacterModel(Workload):
     @property
     @abstractmethod
     def window(self) -> int:
-        """Characters that an example has."""
+        """The number of characters of an example."""
 
     def load(self, folder: Path | None) -> tuple[Text, Text]:
         return shakespeare.load(folder, self.window)
 
     def hold_back(self, training: Split, count: int, folder: Path | None) -> tuple[Split, Split]:
-        """The end of the text: windows in its midst would be seen in part from both sides."""
+        """Reserve the end of the text: windows in the middle would overlap with training windows on both sides."""
         assert isinstance(training, Text)
         return training.cut(count)
 

@@ -1,8 +1,8 @@
 """ResNet-18 on CIFAR-10, as in the PowerSGD paper (Vogels et al., 2019).
 
 As there: the model, momentum, weight decay on all but batch norm, the rate divided by ten after 150 and 250 of 300
-epochs, images shifted and mirrored. Other than there: batches of 64 over all ranks, not of 128 on each, and a rate for
-them that needs no warm-up and already learns in the few steps of the small budget.
+epochs, images shifted and mirrored. Unlike there: batches of 64 over all ranks, not of 128 per rank, and a rate for
+them that needs no warm-up and makes progress within the small budget.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """ResNet-20 on CIFAR-10, as in "Deep Residual Learning for Image Recognition" (He et al., 2016), section 4.2.
 
 As there: the model, batches of 128, the optimizer, the rate divided by ten at half and at three quarters, images
-shifted by up to 4 pixels and mirrored. The 164 epochs are its 64,000 steps. Other than there: channels are normalized
+shifted by up to 4 pixels and mirrored. The 164 epochs are its 64,000 steps. Unlike there: channels are normalized
 by their mean and deviation, not pixels by their mean, and all 50,000 images are trained on from the start.
 """
 

@@ -1,6 +1,6 @@
 """VGG-16 on CIFAR-10, as in the LSGD paper (Teng et al., 2019).
 
-As there: batches of 128, momentum, weight decay, one of its rates, divided by ten after about four fifths. Other than
+As there: batches of 128, momentum, weight decay, one of its rates, divided by ten after about four fifths. Unlike
 there: the model has batch norm, images are shifted as for the other CIFAR-10 tasks, and the length is in epochs.
 """
 

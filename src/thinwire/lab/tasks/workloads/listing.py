@@ -1,4 +1,4 @@
-"""The tasks in a table."""
+"""Properties of the tasks, and a table of them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from thinwire.lab.tasks.workload import Workload
 
 
 def described(tasks: Mapping[str, Workload]) -> dict[str, dict[str, Any]]:
-    """What is to be known of each task, by its name."""
+    """The properties of each task, by name."""
     return {
         name: {
             "about": (task.__doc__ or "").splitlines()[0],
@@ -32,8 +32,8 @@ def parameters(task: Workload) -> int:
 
 
 def table(tasks: Mapping[str, Workload]) -> Table:
-    """The same, to be read by people."""
-    shown = Table("task", "parameters", "batch", *BUDGETS, title="epochs by budget; - where there is none")
+    """A table of the tasks for the terminal."""
+    shown = Table("task", "parameters", "batch", *BUDGETS, title="epochs by budget; -: no such budget")
     for column in shown.columns[1:]:
         column.justify, column.no_wrap = "right", True
     for name, task in described(tasks).items():

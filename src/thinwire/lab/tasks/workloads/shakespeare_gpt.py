@@ -1,7 +1,7 @@
 """A small transformer on the characters of Tiny Shakespeare, as nanoGPT trains one on a CPU (Karpathy, 2022).
 
 As there: four layers of four heads and width 128, windows of 64 characters, AdamW with its constants, a warm-up and
-half a cosine to a tenth of the rate, gradients clipped to norm 1, no dropout. Other than there: batches of 32 and not
+half a cosine to a tenth of the rate, gradients clipped to norm 1, no dropout. Unlike there: batches of 32 and not
 12 windows, and the epochs.
 """
 
@@ -24,7 +24,7 @@ SPREAD = 0.02  # of initial weights
 
 
 class Block(nn.Module):
-    """Look back, then think: each adds to what is there."""
+    """Causal self-attention, then an MLP, each with a residual connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,13 +56,13 @@ class GPT(nn.Module):
         self.norm = nn.LayerNorm(WIDTH, bias=False)
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
-                # Every block adds to the same sum, so the more of them, the less each begins with.
+                # Every block adds to the same residual stream, so with more blocks each starts smaller.
                 adds = name.endswith(("looked.weight", "narrow.weight"))
                 nn.init.normal_(parameter, std=SPREAD / math.sqrt(2 * LAYERS) if adds else SPREAD)
 
     def forward(self, text: Tensor) -> Tensor:
         x = self.characters(text) + self.places(torch.arange(text.shape[1], device=text.device))
-        # A character's score is how well its own embedding fits.
+        # Tied weights: a character's score is the dot product with its embedding.
         return F.linear(self.norm(self.blocks(x)), self.characters.weight)
 
 

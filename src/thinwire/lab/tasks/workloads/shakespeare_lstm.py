@@ -1,8 +1,8 @@
 """An LSTM on characters of Shakespeare, which is one of the tasks of the AdaComp paper (Chen et al., 2018).
 
-As in char-rnn (Karpathy, 2015), which the text comes from: two layers, the rate of 0.002 and gradients clipped; their
-width is between its default and its advice for larger texts. Other than there: Adam, which AdaComp was tried with, on
-half a cosine; windows of 64 characters that begin without a state, and gradients clipped by their norm.
+As in char-rnn (Karpathy, 2015), which the text comes from: two layers, the rate of 0.002 and gradients clipped; the
+width is between its default and its recommendation for larger texts. Unlike there: Adam, which AdaComp was tested
+with, on half a cosine; windows of 64 characters that start without a state, and gradients clipped by their norm.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """The recipe of short trainings on CIFAR-10: Page's for DAWNBench (2019).
 
 As there: SGD with momentum, a rate that rises and falls linearly, label smoothing, images shifted by up to 4 pixels and
-mirrored. Other than there: momentum is not Nesterov's, which some methods cannot replace; no cutout, float32, smaller
+mirrored. Unlike there: momentum is not Nesterov's, which some methods cannot replace; no cutout, float32, smaller
 batches.
 """
 
@@ -21,7 +21,7 @@ SMOOTHING = 0.1  # of labels
 
 
 class ShortCifar10(Workload):
-    """CIFAR-10 to the end of learning in few epochs; a subclass has the model."""
+    """CIFAR-10 to convergence in few epochs; a subclass defines the model."""
 
     batch = 128
     lr = 0.1  # at its peak

@@ -1,4 +1,4 @@
-"""A task from the user's own file."""
+"""A task from a user's file."""
 
 import hashlib
 import importlib.util
@@ -11,10 +11,10 @@ from thinwire.lab.tasks.workload import Workload
 
 
 def task(text: str) -> Workload:
-    """The task that `path/to/file.py:Name` means: a class, made without arguments, or an instance."""
+    """The task at `path/to/file.py:Name`: an instance, or a class that is called without arguments."""
     path, _, name = text.rpartition(":")
     if not name or not path.endswith(".py"):
-        raise ValueError(f"{text!r} does not say which class of the file is the task: path/to/file.py:Name")
+        raise ValueError(f"{text!r} does not name the class of the task: write path/to/file.py:Name")
     file = Path(path).expanduser().resolve()
     if not file.is_file():
         raise ValueError(f"{path!r}: there is no such file")
@@ -23,21 +23,21 @@ def task(text: str) -> Workload:
     if found is None:
         raise ValueError(f"{path} has nothing called {name!r}")
     if isinstance(found, type) and issubclass(found, Workload):
-        if lacking := sorted(found.__abstractmethods__):
-            raise ValueError(f"{text}: {name} lacks {', '.join(lacking)}")
+        if absent := sorted(found.__abstractmethods__):
+            raise ValueError(f"{text}: {name} lacks {', '.join(absent)}")
         try:
             found = found()
         except Exception as error:
             raise ValueError(f"{text}: {name}() failed{where(error, file)}: {described(error)}") from error
     if not isinstance(found, Workload):
         raise ValueError(f"{text}: {name} is not a thinwire.lab.tasks.workload.Workload")
-    if lacking := [attribute for attribute in ("batch", "budgets") if not hasattr(found, attribute)]:
-        raise ValueError(f"{text}: {name} lacks {', '.join(lacking)}")
+    if absent := [attribute for attribute in ("batch", "budgets") if not hasattr(found, attribute)]:
+        raise ValueError(f"{text}: {name} lacks {', '.join(absent)}")
     return found
 
 
 def digest(text: str) -> str:
-    """What tells one state of the user's file from another; empty for a task that is known by name."""
+    """A hash of the user's file; empty for a named task."""
     path, _, name = text.rpartition(":")
     if not name or not path.endswith(".py"):
         return ""
@@ -45,7 +45,7 @@ def digest(text: str) -> str:
 
 
 def imported(file: Path) -> ModuleType:
-    """The module in this file, once per process."""
+    """The module in this file, imported once per process."""
     known = f"thinwire_own_{file.stem}_{abs(hash(file))}"
     if known in sys.modules:
         return sys.modules[known]
@@ -54,7 +54,7 @@ def imported(file: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     if str(file.parent) not in sys.path:
-        sys.path.append(str(file.parent))  # as for a script, so that it can import what lies beside it
+        sys.path.append(str(file.parent))  # as for a script, so that it can import modules beside it
     sys.modules[known] = module
     try:
         spec.loader.exec_module(module)
@@ -65,7 +65,7 @@ def imported(file: Path) -> ModuleType:
 
 
 def where(error: BaseException, file: Path) -> str:
-    """The last line of the file that was on the way to the error."""
+    """The last line of this file in the traceback, in parentheses."""
     if isinstance(error, SyntaxError) and error.filename == str(file):
         return f" (line {error.lineno})"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
