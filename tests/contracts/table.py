@@ -1,6 +1,6 @@
-"""Instances of every public codec, reducer, strategy and topology: what the contract tests run over.
+"""Instances of every public codec, reducer, strategy and topology: the contract tests run over these.
 
-`test_table.py` fails if a public class is not here.
+`test_contract_table.py` fails if a public class is not here.
 """
 
 from thinwire import (
@@ -146,7 +146,7 @@ LOSSLESS_REDUCERS: tuple[Reducer, ...] = (
     Choose(When(Entropy(), min_dim=2)),
 )
 
-# Feedback that forgets nothing, and what it may be wrapped around.
+# Error feedback without decay, around all kinds of reducers.
 FEEDBACK: tuple[ErrorFeedback, ...] = (
     ErrorFeedback(TopK(0.1)),
     ErrorFeedback(RandomK(0.3)),
@@ -217,7 +217,7 @@ REDUCERS: tuple[Reducer, ...] = (
     Choose(When(PowerSGD(2), min_dim=2), otherwise=Cast("float16")),
 )
 
-NEIGHBOURS: tuple[Decentralized, ...] = (
+DECENTRALIZED: tuple[Decentralized, ...] = (
     Gossip(Identity()),
     Gossip(Cast("float16"), Star(), rate=0.9),
     Gossip(Identity(), Exponential(2), fuse_below=0),
@@ -235,7 +235,7 @@ NEIGHBOURS: tuple[Decentralized, ...] = (
     PushSum(topology=Ring(), overlap=2, fuse_below=0),
 )
 
-# Each can be made of 4 ranks, and meets at least every 4 steps.
+# Each works on 4 ranks and synchronizes at least every 4 steps.
 LOCAL: tuple[Independent, ...] = (
     LocalSGD(Identity(), every=1),
     LocalSGD(Cast("float16"), every=3, after=2),
@@ -262,16 +262,16 @@ DATA_PARALLEL: tuple[DataParallel, ...] = (
     DataParallel(WarmUp(1, ErrorFeedback(Sign()))),
 )
 
-# They change the model, so contracts hold in their own tests only.
+# They change the model, so their own tests check them.
 FACTORING: tuple[ABTraining, ...] = (
     ABTraining(),
     ABTraining(Cast("float16"), after=5, every=20, full=0, cutoff=0.3, sync="only-b", groups=OneGroup()),
     ABTraining(groups=GroupsOf(2), keep=("head.*", "stem"), ends=False, rebound=0, moments="reset"),
 )
 
-STRATEGIES: tuple[Strategy, ...] = (*DATA_PARALLEL, *NEIGHBOURS, *LOCAL, *FACTORING)
+STRATEGIES: tuple[Strategy, ...] = (*DATA_PARALLEL, *DECENTRALIZED, *LOCAL, *FACTORING)
 
-# Each can be made of 4 ranks.
+# Each works on 4 ranks.
 TOPOLOGIES: tuple[Topology, ...] = (
     Ring(),
     Torus(),
@@ -289,7 +289,7 @@ TOPOLOGIES: tuple[Topology, ...] = (
     Weights(((0.5, 0, 0, 0.5), (0.5, 0.5, 0, 0), (0, 0.5, 0.5, 0), (0, 0, 0.5, 0.5))),
 )
 
-# What has a notation without being any of these.
+# Other objects with a notation.
 OTHERS = (
     OuterSGD(0.7, momentum=0.9, nesterov=True),
     OneGroup(),

@@ -1,4 +1,4 @@
-"""The one codec left out of the table is the broken one, so none may be left out."""
+"""The table of the contract tests contains every public class."""
 
 from inspect import isabstract
 
@@ -16,14 +16,14 @@ PACKAGES = [(Codec, codecs), (Reducer, reducers), (Strategy, strategies), (Topol
 
 
 def public(kind: type) -> set[type]:
-    """The public classes of a kind that things can be made of."""
+    """The public concrete classes of a kind."""
     values = [getattr(thinwire, name) for name in thinwire.__all__]
     return {value for value in values if isinstance(value, type) and issubclass(value, kind) and not isabstract(value)}
 
 
 @pytest.mark.parametrize(("kind", "table"), KINDS, ids=lambda value: getattr(value, "__name__", ""))
 def test_every_public_class_is_in_the_table(kind: type, table: tuple[object, ...]) -> None:
-    assert public(kind), f"no public {kind.__name__} was found: this test looks in the wrong place"
+    assert public(kind), f"no public {kind.__name__} was found: this test is wrong"
     missing = public(kind) - {type(part) for instance in table for part in parts_of(instance)}
     assert not missing, f"add instances to tests/contracts/table.py: {sorted(cls.__name__ for cls in missing)}"
 
@@ -37,6 +37,6 @@ def test_every_class_of_a_package_is_public(kind: type, package: object) -> None
     assert {value for value in classes if not isabstract(value)} <= public(kind)
 
 
-def test_no_two_entries_of_a_table_are_the_same() -> None:
+def test_the_tables_have_no_duplicates() -> None:
     for _, table in KINDS:
         assert len({repr(instance) for instance in table}) == len(table)

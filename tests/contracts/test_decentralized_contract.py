@@ -1,4 +1,4 @@
-"""What every strategy promises in which replicas speak with neighbors, over the table of all of them."""
+"""The contract of decentralized strategies, checked for all of them."""
 
 import io
 import math
@@ -15,34 +15,34 @@ from thinwire.simulate import replica_of
 
 from ..helpers import random, same_bits, same_states
 from ..reference_run import ReferenceRun
-from .table import NEIGHBOURS
+from .table import DECENTRALIZED
 
-every_strategy = pytest.mark.parametrize("strategy", NEIGHBOURS, ids=repr)
+every_strategy = pytest.mark.parametrize("strategy", DECENTRALIZED, ids=repr)
 
 
-def replicas(ranks: int, dtype: torch.dtype = torch.float32, alike: bool = False) -> list[Replica]:
-    """A small model on every rank, with a layer of each sort that the strategies tell apart."""
-    made = []
+def replicas(ranks: int, dtype: torch.dtype = torch.float32, identical: bool = False) -> list[Replica]:
+    """A small model on every rank, with a layer of each kind that strategies distinguish."""
+    found = []
     for rank in range(ranks):
         model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(12, 8)).to(dtype)
         model[0].weight.data = model[0].weight.data.to(memory_format=torch.channels_last)
         for i, p in enumerate(model.parameters()):
-            p.data.copy_(random(*p.shape, seed=100 + i + (0 if alike else 10 * rank), dtype=dtype))
-        made.append(replica_of(model, rank=rank, size=ranks))
-    return made
+            p.data.copy_(random(*p.shape, seed=100 + i + (0 if identical else 10 * rank), dtype=dtype))
+        found.append(replica_of(model, rank=rank, size=ranks))
+    return found
 
 
-def begun(strategy: Decentralized, ranks: list[Replica]) -> ReferenceRun:
-    """As if replicas had begun alike, and gone their own ways in a first step."""
+def diverged(strategy: Decentralized, ranks: list[Replica]) -> ReferenceRun:
+    """A run in which replicas started identical and took different first steps."""
     differ = [{name: p.detach().clone() for name, p in replica.parameters.items()} for replica in ranks]
     for replica in ranks:
         for name, p in replica.parameters.items():
             p.data.copy_(ranks[0].parameters[name].detach())
     reference = ReferenceRun(strategy, ranks)
     reference.before_update()
-    for replica, there in zip(ranks, differ, strict=True):
+    for replica, parameters in zip(ranks, differ, strict=True):
         for name, p in replica.parameters.items():
-            p.data.copy_(there[name])
+            p.data.copy_(parameters[name])
     reference.after_update()
     return reference
 
@@ -55,21 +55,21 @@ def mixed(reference: ReferenceRun, rounds: int) -> None:
 
 @every_strategy
 @pytest.mark.parametrize("size", [5])
-def test_the_mean_stays_and_replicas_come_closer(strategy: Decentralized, size: int) -> None:
+def test_mixing_keeps_the_mean_and_reduces_the_distance(strategy: Decentralized, size: int) -> None:
     ranks = replicas(size)
     before = {name: torch.stack([r.parameters[name].detach() for r in ranks]).mean(0) for name in ranks[0].parameters}
-    reference = begun(strategy, ranks)
-    mixed(reference, 60)  # a vector a round takes its time, however small the matrices
+    reference = diverged(strategy, ranks)
+    mixed(reference, 60)  # rank 1 per round converges slowly, even for small matrices
     found = reference.consensus()
     for name, mean in before.items():
         torch.testing.assert_close(found.means[name], mean, rtol=1e-4, atol=1e-4)
-    # They began at distances of 0.7 (2 ranks) to 1.8 (5 ranks). A few bits an entry leave them apart by the rounding.
+    # Initial distances are 0.7 (2 ranks) to 1.8 (5 ranks). With few bits per entry, a rounding error remains.
     assert found.distance < 0.1
 
 
 @every_strategy
-def test_replicas_that_are_alike_stay_as_they_are(strategy: Decentralized) -> None:
-    ranks = replicas(4, alike=True)
+def test_identical_replicas_do_not_change(strategy: Decentralized) -> None:
+    ranks = replicas(4, identical=True)
     before = {name: p.detach().clone() for name, p in ranks[0].parameters.items()}
     reference = ReferenceRun(strategy, ranks)
     mixed(reference, 5)
@@ -80,45 +80,45 @@ def test_replicas_that_are_alike_stay_as_they_are(strategy: Decentralized) -> No
 
 
 @every_strategy
-def test_a_rank_alone_trains_as_if_there_were_no_strategy(strategy: Decentralized) -> None:
-    (alone,) = replicas(1)
-    reference = ReferenceRun(strategy, [alone])
-    expected = {name: p.detach().clone() for name, p in alone.parameters.items()}
+def test_a_single_rank_trains_as_without_a_strategy(strategy: Decentralized) -> None:
+    (single,) = replicas(1)
+    reference = ReferenceRun(strategy, [single])
+    expected = {name: p.detach().clone() for name, p in single.parameters.items()}
     for _ in range(4):
         reference.before_update()
-        for name, p in alone.parameters.items():
+        for name, p in single.parameters.items():
             p.data.sub_(0.5)
             expected[name].sub_(0.5)
         reference.after_update()
     reference.land()
-    assert all(same_bits(p.detach(), expected[name]) for name, p in alone.parameters.items())
+    assert all(same_bits(p.detach(), expected[name]) for name, p in single.parameters.items())
     assert reference.meters[0].link_bytes == 0
 
 
 @every_strategy
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
-def test_other_types_are_mixed_too(strategy: Decentralized, dtype: torch.dtype) -> None:
-    reference = begun(strategy, replicas(3, dtype))
-    apart = reference.consensus().distance
+def test_other_dtypes_are_mixed(strategy: Decentralized, dtype: torch.dtype) -> None:
+    reference = diverged(strategy, replicas(3, dtype))
+    initial = reference.consensus().distance
     mixed(reference, 10)
     found = reference.consensus()
-    assert found.distance < max(apart, 0.1)
+    assert found.distance < max(initial, 0.1)
     assert all(p.dtype == dtype for p in reference.replicas[0].parameters.values())
     assert all(mean.isfinite().all() for mean in found.means.values())
 
 
 @every_strategy
-def test_a_replica_that_is_not_finite_ends_the_run_by_name(strategy: Decentralized) -> None:
+def test_non_finite_parameters_raise_an_error_that_names_them(strategy: Decentralized) -> None:
     ranks = replicas(3)
-    reference = begun(strategy, ranks)
+    reference = diverged(strategy, ranks)
     ranks[1].parameters["3.weight"].data[2, 3] = math.nan
     with pytest.raises(NonFiniteError, match=r"the parameters of .*3\.weight"):
         mixed(reference, 3)
 
 
 @every_strategy
-def test_a_checkpoint_goes_on_to_the_bit(strategy: Decentralized) -> None:
-    first = begun(strategy, replicas(3))
+def test_resuming_from_a_checkpoint_gives_the_same_bits(strategy: Decentralized) -> None:
+    first = diverged(strategy, replicas(3))
     mixed(first, 3)
     first.land()
     file = io.BytesIO()
@@ -135,31 +135,33 @@ def test_a_checkpoint_goes_on_to_the_bit(strategy: Decentralized) -> None:
         mixed(reference, 4)
         reference.land()
     assert same_states(first.states, second.states)
-    for here, there in zip(first.replicas, second.replicas, strict=True):
-        assert all(same_bits(p.detach(), there.parameters[name].detach()) for name, p in here.parameters.items())
+    for expected, resumed in zip(first.replicas, second.replicas, strict=True):
+        assert all(same_bits(p.detach(), resumed.parameters[name].detach()) for name, p in expected.parameters.items())
 
 
 @every_strategy
-def test_what_is_left_of_the_ranks_goes_on(strategy: Decentralized) -> None:
+def test_the_survivors_of_a_failed_rank_continue(strategy: Decentralized) -> None:
     size = 4
-    reference = begun(strategy, replicas(size))
+    reference = diverged(strategy, replicas(size))
     mixed(reference, 3)
     reference.land()
     survivors = tuple(rank for rank in range(size) if rank != 1)
-    left = [reference.replicas[rank]._replace(rank=i, size=len(survivors)) for i, rank in enumerate(survivors)]
-    again = ReferenceRun(strategy.without_failed(survivors, size), left)
-    again.states = [outcome.state for outcome in again.transport.run([again.strategy.rejoin(r) for r in left])]
-    before = again.consensus()
-    mixed(again, 60)
-    after = again.consensus()
+    remaining = [reference.replicas[rank]._replace(rank=i, size=len(survivors)) for i, rank in enumerate(survivors)]
+    continued = ReferenceRun(strategy.without_failed(survivors, size), remaining)
+    continued.states = [
+        result.state for result in continued.transport.run([continued.strategy.rejoin(r) for r in remaining])
+    ]
+    before = continued.consensus()
+    mixed(continued, 60)
+    after = continued.consensus()
     for name, mean in before.means.items():
         torch.testing.assert_close(after.means[name], mean, rtol=1e-4, atol=1e-4)
     assert after.distance <= max(before.distance, 0.05)
 
 
 @every_strategy
-def test_all_that_is_said_is_about_a_layer(strategy: Decentralized) -> None:
-    reference = begun(strategy, replicas(3))
+def test_payload_bytes_are_attributed_to_layers(strategy: Decentralized) -> None:
+    reference = diverged(strategy, replicas(3))
     mixed(reference, 2)
     layers, meter = reference.layers(), reference.meters[0]
     assert sum(layer.payload_bytes for layer in layers.values()) == meter.payload_bytes

@@ -1,4 +1,4 @@
-"""What every strategy promises in which replicas take steps of their own and meet, over the table of all of them."""
+"""The contract of strategies with local steps and synchronizations, checked for all of them."""
 
 import io
 from copy import deepcopy
@@ -23,7 +23,7 @@ RANKS = 4
 
 
 def stepped(reference: ReferenceRun, steps: range) -> None:
-    """Each replica has gradients and losses of its own, and goes along them."""
+    """Steps in which each replica has its own gradients and loss."""
     for step in steps:
         for rank, replica in enumerate(reference.replicas):
             for i, p in enumerate(replica.parameters.values()):
@@ -31,7 +31,7 @@ def stepped(reference: ReferenceRun, steps: range) -> None:
         reference.before_update([(rank + step) % RANKS for rank in range(RANKS)])
         for replica in reference.replicas:
             for p in replica.parameters.values():
-                p.data.sub_(p.grad, alpha=0.1)  # type: ignore[arg-type]  # it has one
+                p.data.sub_(p.grad, alpha=0.1)  # type: ignore[arg-type]  # grad is set above
         reference.after_update()
 
 
@@ -40,12 +40,12 @@ def tensors(reference: ReferenceRun) -> list[dict[str, Tensor]]:
 
 
 @every_strategy
-def test_replicas_that_are_alike_stay_as_they_are(strategy: Independent) -> None:
-    reference = ReferenceRun(strategy, replicas(RANKS, alike=True))
+def test_identical_replicas_with_zero_gradients_do_not_change(strategy: Independent) -> None:
+    reference = ReferenceRun(strategy, replicas(RANKS, identical=True))
     before = tensors(reference)[0]
-    coarse = (
+    tolerance = (
         0.02 if isinstance(strategy, LeaderSGD) and not strategy.codec.linear else 1e-5
-    )  # a leader as it was decoded
+    )  # the leader's parameters are quantized
     for _ in range(9):
         for replica in reference.replicas:
             for p in replica.parameters.values():
@@ -55,22 +55,22 @@ def test_replicas_that_are_alike_stay_as_they_are(strategy: Independent) -> None
     reference.land()
     for found in tensors(reference):
         for name, x in found.items():
-            torch.testing.assert_close(x, before[name], rtol=1e-5, atol=coarse)
+            torch.testing.assert_close(x, before[name], rtol=1e-5, atol=tolerance)
 
 
 @every_strategy
-def test_replicas_stay_closer_than_alone(strategy: Independent) -> None:
-    reference = ReferenceRun(strategy, replicas(RANKS, alike=True))
-    alone = ReferenceRun(LOCAL[0].__class__(LOCAL[0].reducer, every=1000), replicas(RANKS, alike=True))  # type: ignore[attr-defined,call-arg]
-    for ranks in (reference, alone):
+def test_replicas_stay_closer_than_with_local_training(strategy: Independent) -> None:
+    reference = ReferenceRun(strategy, replicas(RANKS, identical=True))
+    local = ReferenceRun(LOCAL[0].__class__(LOCAL[0].reducer, every=1000), replicas(RANKS, identical=True))  # type: ignore[attr-defined,call-arg]
+    for ranks in (reference, local):
         stepped(ranks, range(16))
-    assert reference.consensus().distance < 0.9 * alone.consensus().distance
+    assert reference.consensus().distance < 0.9 * local.consensus().distance
 
 
 @every_strategy
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
-def test_other_types_are_said_too(strategy: Independent, dtype: torch.dtype) -> None:
-    reference = ReferenceRun(strategy, replicas(RANKS, dtype, alike=True))
+def test_other_dtypes_work(strategy: Independent, dtype: torch.dtype) -> None:
+    reference = ReferenceRun(strategy, replicas(RANKS, dtype, identical=True))
     stepped(reference, range(9))
     found = reference.consensus()
     assert all(p.dtype == dtype for p in reference.replicas[0].parameters.values())
@@ -78,10 +78,10 @@ def test_other_types_are_said_too(strategy: Independent, dtype: torch.dtype) -> 
 
 
 @every_strategy
-def test_a_checkpoint_at_any_step_goes_on_to_the_bit(strategy: Independent) -> None:
-    """Whatever a method is in the midst of: warming up, on its own, with a meeting on its way."""
+def test_resuming_from_a_checkpoint_at_any_step_gives_the_same_bits(strategy: Independent) -> None:
+    """During warm-up, between synchronizations, and while one is in flight."""
     for at in range(1, 7):
-        first = ReferenceRun(strategy, replicas(RANKS, alike=True))
+        first = ReferenceRun(strategy, replicas(RANKS, identical=True))
         stepped(first, range(at))
         first.land()
         file = io.BytesIO()
@@ -96,30 +96,30 @@ def test_a_checkpoint_at_any_step_goes_on_to_the_bit(strategy: Independent) -> N
             stepped(reference, range(at, at + 5))
             reference.land()
         assert same_states(first.states, second.states)
-        for here, there in zip(tensors(first), tensors(second), strict=True):
-            assert all(same_bits(x, there[name]) for name, x in here.items())
+        for expected, resumed in zip(tensors(first), tensors(second), strict=True):
+            assert all(same_bits(x, resumed[name]) for name, x in expected.items())
 
 
 @every_strategy
-def test_all_that_is_said_is_about_a_layer(strategy: Independent) -> None:
-    """But for a warm-up, and what stays within groups."""
-    reference = ReferenceRun(strategy, replicas(RANKS, alike=True))
+def test_payload_bytes_are_attributed_to_layers(strategy: Independent) -> None:
+    """Except those of a warm-up, and those within groups."""
+    reference = ReferenceRun(strategy, replicas(RANKS, identical=True))
     stepped(reference, range(strategy.warm_up, strategy.warm_up + 8))
     reference.land()
     found = [reference.layers(rank) for rank in range(RANKS)]
     for layers, meter in zip(found, reference.meters, strict=True):
-        aside = sum(meter.payload_by_unit.get(about, 0) for about in (INSIDE, WARM_UP, ""))
-        assert sum(layer.payload_bytes for layer in layers.values()) == meter.payload_bytes - aside
+        other = sum(meter.payload_by_unit.get(unit, 0) for unit in (INSIDE, WARM_UP, ""))
+        assert sum(layer.payload_bytes for layer in layers.values()) == meter.payload_bytes - other
     names = {name for layers in found for layer in layers.values() for name in layer.names}
-    alone = isinstance(strategy, Hierarchical) and len(reference.groups) == 1  # there is nobody else to speak with
-    assert names == (set() if alone else set(reference.replicas[0].parameters))
+    one_group = isinstance(strategy, Hierarchical) and len(reference.groups) == 1  # nothing is sent between groups
+    assert names == (set() if one_group else set(reference.replicas[0].parameters))
     if not isinstance(strategy, Hierarchical):
         assert all({name for layer in layers.values() for name in layer.names} == names for layers in found)
 
 
 @every_strategy
-def test_nothing_is_said_around_updates_that_are_said_to_be_silent(strategy: Independent) -> None:
-    reference = ReferenceRun(strategy, replicas(RANKS, alike=True))
+def test_nothing_is_exchanged_in_steps_without_communication(strategy: Independent) -> None:
+    reference = ReferenceRun(strategy, replicas(RANKS, identical=True))
     for step in range(1, 14):
         before = [meter.rounds for meter in reference.meters]
         stepped(reference, range(step, step + 1))

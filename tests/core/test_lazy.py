@@ -12,60 +12,60 @@ def lazy() -> LowRankProduct:
     return LowRankProduct(random(2, 6, seed=1), random(2, 10, seed=2), torch.empty(6, 10))
 
 
-@pytest.mark.parametrize("written", [True, False])
-def test_what_is_written_out_and_what_is_not_are_used_alike(written: bool) -> None:
-    what = lazy().dense() if written else lazy()
+@pytest.mark.parametrize("materialized", [True, False])
+def test_lazy_and_materialized_tensors_give_the_same_results(materialized: bool) -> None:
+    sent = lazy().dense() if materialized else lazy()
     expected = lazy().dense()
-    assert same_bits(materialize(what), expected)
+    assert same_bits(materialize(sent), expected)
     target = torch.zeros(6, 10)
-    copy_(target, what)
+    copy_(target, sent)
     assert same_bits(target, expected)
     total = random(6, 10, seed=3)
-    left = left_after(total.clone(), what)
-    assert same_bits(materialize(left), total - expected)
+    residual = left_after(total.clone(), sent)
+    assert same_bits(materialize(residual), total - expected)
 
 
-def test_what_is_cut_into_pieces_is_the_same_as_one() -> None:
-    sizes, where = [3, 0, 16, 5], torch.tensor([0, 2, 3, 17, 18, 19, 23])
-    sparse = SparseTensor(random(7), where, torch.empty(4, 6))
-    for what in (sparse, sparse.dense(), LowRankProduct(random(2, 4, seed=1), random(2, 6, seed=2), torch.empty(4, 6))):
-        cut = pieces(what, sizes)
+def test_the_pieces_of_a_lazy_tensor_concatenate_to_it() -> None:
+    sizes, indices = [3, 0, 16, 5], torch.tensor([0, 2, 3, 17, 18, 19, 23])
+    sparse = SparseTensor(random(7), indices, torch.empty(4, 6))
+    for x in (sparse, sparse.dense(), LowRankProduct(random(2, 4, seed=1), random(2, 6, seed=2), torch.empty(4, 6))):
+        cut = pieces(x, sizes)
         assert [piece.shape.numel() for piece in cut] == sizes
-        assert same_bits(torch.cat([materialize(piece) for piece in cut]), materialize(what).flatten())
+        assert same_bits(torch.cat([materialize(piece) for piece in cut]), materialize(x).flatten())
 
 
-def test_a_tensor_is_itself() -> None:
+def test_materializing_a_tensor_returns_it() -> None:
     x = random(3)
     assert materialize(x) is x
 
 
-def test_a_tensor_is_copied_into_any_shape_of_as_many_elements() -> None:
+def test_a_tensor_is_copied_into_another_shape_of_equal_size() -> None:
     target = torch.zeros(2, 3)
     copy_(target, torch.arange(6.0))
     assert target.tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
-def test_what_is_left_takes_no_memory_of_its_own() -> None:
+def test_left_after_reuses_the_memory_of_the_total() -> None:
     for sent in (random(6, 10, seed=4), lazy()):
         total = random(6, 10)
         assert left_after(total, sent).total.data_ptr() == total.data_ptr()
 
 
-def test_nothing_is_left_of_what_was_sent_as_it_is() -> None:
-    # A transport may give a message's own memory back: subtracting it from itself would clear what was sent.
+def test_left_after_an_uncompressed_message_is_zero() -> None:
+    # `sent` may share memory with the total: subtracting in place would clear it.
     total = random(6)
     before = total.clone()
     assert not materialize(left_after(total, total.view(6))).any()
     assert same_bits(total, before)
 
 
-def test_a_norm_is_that_of_what_would_be_written_out() -> None:
+def test_the_norm_of_a_lazy_tensor_is_that_of_the_materialized_one() -> None:
     total = random(6, 10, seed=3)
-    left = left_after(total.clone(), lazy())
-    assert norm(left) == pytest.approx((total.double() - lazy().dense().double()).norm().item(), rel=1e-6)
+    residual = left_after(total.clone(), lazy())
+    assert norm(residual) == pytest.approx((total.double() - lazy().dense().double()).norm().item(), rel=1e-6)
 
 
-def test_a_norm_is_not_off_where_a_sum_of_32_bits_would_be() -> None:
+def test_the_norm_of_many_entries_is_accurate() -> None:
     many = torch.full((1 << 25,), 0.1)
     assert norm(many) == pytest.approx(0.1 * 2**12.5, rel=1e-6)
 
@@ -74,7 +74,7 @@ def sparse(seed: int) -> SparseTensor:
     return SparseTensor(random(3, seed=seed), torch.tensor([1, 7, 40 + seed]), torch.empty(6, 10))
 
 
-def test_a_sum_of_sparse_tensors_is_written_where_it_belongs_by_one_or_by_many() -> None:
+def test_a_weighted_sum_of_sparse_tensors_is_copied_into_any_layout() -> None:
     terms, weights = [sparse(0), sparse(1), sparse(2)], [0.5, 0.25, 0.25]
     expected = torch.zeros(6, 10)
     for term, weight in zip(terms, weights, strict=True):
@@ -86,13 +86,13 @@ def test_a_sum_of_sparse_tensors_is_written_where_it_belongs_by_one_or_by_many()
     assert torch.equal(WeightedSum(terms, weights).dense(), expected)
 
 
-def test_whether_a_sum_is_finite_is_known_from_its_terms() -> None:
-    most = torch.finfo(torch.float32).max
-    place, like = torch.tensor([3]), torch.empty(5)
-    large = SparseTensor(torch.tensor([0.9 * most]), place, like)
+def test_is_finite_of_a_weighted_sum() -> None:
+    largest = torch.finfo(torch.float32).max
+    index, like = torch.tensor([3]), torch.empty(5)
+    large = SparseTensor(torch.tensor([0.9 * largest]), index, like)
     assert is_finite(WeightedSum([large, large], [0.5, 0.5]))
-    assert not is_finite(WeightedSum([large, large], [1.0, 1.0])), "together they are too large"
-    elsewhere = SparseTensor(torch.tensor([0.9 * most]), torch.tensor([4]), like)
-    assert is_finite(WeightedSum([large, elsewhere], [1.0, 1.0])), "as large, but not in the same place"
+    assert not is_finite(WeightedSum([large, large], [1.0, 1.0])), "their sum overflows"
+    elsewhere = SparseTensor(torch.tensor([0.9 * largest]), torch.tensor([4]), like)
+    assert is_finite(WeightedSum([large, elsewhere], [1.0, 1.0])), "as large, but at different indices"
     for wrong in (torch.nan, torch.inf):
-        assert not is_finite(WeightedSum([large, SparseTensor(torch.tensor([wrong]), place, like)], [0.5, 0.5]))
+        assert not is_finite(WeightedSum([large, SparseTensor(torch.tensor([wrong]), index, like)], [0.5, 0.5]))

@@ -1,1 +1,1 @@
-"""Wire bytes that were frozen: whoever has saved or still sends them must be understood."""
+"""Golden wire bytes: payloads that were saved or are sent by older versions must decode to the same tensors."""

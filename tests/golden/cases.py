@@ -1,10 +1,10 @@
-"""What is frozen: a tensor made with exact arithmetic, and the codecs that say it.
+"""The golden cases: a tensor of exactly representable numbers, and the codecs that encode it.
 
-After a change of the format that is meant (and a new VERSION in payload.py where layouts are told), run
+After an intended change of the format (with a new VERSION in payload.py if layouts that are sent change), run
 
     python -m tests.golden.regenerate
 
-from the root of the repository, and read the difference.
+from the root of the repository, and review the difference.
 """
 
 import json
@@ -89,22 +89,22 @@ CODECS: tuple[Codec, ...] = (
 class Frozen(NamedTuple):
     codec: str  # its notation
     dtype: str
-    sealed: str  # the buffer, in hexadecimal
+    sealed: str  # the payload, in hexadecimal
     decoded: str  # the bytes of the tensor that it decodes to
 
 
 def tensor(dtype: str) -> Tensor:
-    """Multiples of 1/8 up to 8, of different magnitudes, a third of them zero: exact in every type, and their sums."""
+    """Multiples of 1/8 up to 8 of different magnitudes, a third of them zero: they and their sums are exact."""
     i = torch.arange(45)
     magnitude = (i * 37 % 64 + 1) * (i % 3 != 0)
     return (magnitude * (1 - 2 * (i % 2)) / 8).to(getattr(torch, dtype)).view(5, 9)
 
 
 def frozen(codec: Codec, dtype: str) -> Frozen:
-    """What is said of the tensor now."""
+    """The case as encoded and decoded now."""
     x = tensor(dtype)
-    sealed = payload.encode(x, codec, SEED)
-    return Frozen(repr(codec), dtype, in_hex(sealed), in_hex(payload.decode(sealed, codec, SEED, x)))
+    encoded = payload.encode(x, codec, SEED)
+    return Frozen(repr(codec), dtype, in_hex(encoded), in_hex(payload.decode(encoded, codec, SEED, x)))
 
 
 def in_hex(x: Tensor) -> str:

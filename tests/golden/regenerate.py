@@ -1,4 +1,4 @@
-"""Freeze what is said now: python -m tests.golden.regenerate, from the root of the repository."""
+"""Write the current payloads as golden bytes: python -m tests.golden.regenerate, from the root of the repository."""
 
 from .cases import FILE, load, save
 

@@ -7,7 +7,7 @@ from thinwire.extend import Parameter
 from ..helpers import parameter
 
 
-def told(name: str = "features.0.weight", kind: str = "conv", shape: tuple[int, ...] = (8, 4, 3, 3)) -> Parameter:
+def described(name: str = "features.0.weight", kind: str = "conv", shape: tuple[int, ...] = (8, 4, 3, 3)) -> Parameter:
     return parameter(torch.empty(shape, device="meta"), name, kind)
 
 
@@ -37,30 +37,30 @@ def told(name: str = "features.0.weight", kind: str = "conv", shape: tuple[int, 
     ],
     ids=repr,
 )
-def test_a_parameter_has_to_meet_every_condition(case: When, matches: bool) -> None:
-    assert case.matches(told()) == matches
+def test_a_parameter_must_satisfy_every_condition(case: When, matches: bool) -> None:
+    assert case.matches(described()) == matches
 
 
-def test_the_first_case_that_matches_counts() -> None:
+def test_the_first_matching_case_is_used() -> None:
     choose = Choose(When(Sign(), kinds=("norm",)), When(TopK(0.1), min_dim=2), When(Quantize(8)))
-    assert choose.specialize(told()) == Average(TopK(0.1))
-    assert choose.specialize(told(kind="norm")) == Average(Sign())
-    assert choose.specialize(told(shape=(5,))) == Average(Quantize(8))
+    assert choose.specialize(described()) == Average(TopK(0.1))
+    assert choose.specialize(described(kind="norm")) == Average(Sign())
+    assert choose.specialize(described(shape=(5,))) == Average(Quantize(8))
 
 
-def test_what_nothing_matches_is_sent_as_it_is_or_otherwise() -> None:
-    assert Choose(When(Sign(), kinds=("norm",))).specialize(told()) == Average()
-    assert Choose(When(Sign(), kinds=("norm",)), otherwise=Cast("float16")).specialize(told()) == Average(
+def test_without_a_match_otherwise_is_used_or_the_parameter_is_uncompressed() -> None:
+    assert Choose(When(Sign(), kinds=("norm",))).specialize(described()) == Average()
+    assert Choose(When(Sign(), kinds=("norm",)), otherwise=Cast("float16")).specialize(described()) == Average(
         Cast("float16")
     )
 
 
 def test_the_chosen_reducer_is_specialized_too() -> None:
-    assert Choose(When(PowerSGD(1))).specialize(told(shape=(5,))) == Average()
+    assert Choose(When(PowerSGD(1))).specialize(described(shape=(5,))) == Average()
     inner = Choose(When(Sign(), min_dim=2), otherwise=TopK(0.1))
-    assert Choose(When(inner, kinds=("conv",))).specialize(told(shape=(5,))) == Average(TopK(0.1))
-    assert Choose(When(ErrorFeedback(inner))).specialize(told()) == ErrorFeedback(Average(Sign()))
-    assert Choose(When(WarmUp(3, inner))).specialize(told()) == WarmUp(3, Average(Sign()))
+    assert Choose(When(inner, kinds=("conv",))).specialize(described(shape=(5,))) == Average(TopK(0.1))
+    assert Choose(When(ErrorFeedback(inner))).specialize(described()) == ErrorFeedback(Average(Sign()))
+    assert Choose(When(WarmUp(3, inner))).specialize(described()) == WarmUp(3, Average(Sign()))
 
 
 def test_choose_without_specialize_is_an_error() -> None:
@@ -81,10 +81,10 @@ def test_choose_without_specialize_is_an_error() -> None:
         (lambda: When(TopK(0.1), kinds=("convolution",)), "unknown kind of layer 'convolution'; known: conv, dense"),
     ],
 )
-def test_a_wrong_choice_is_refused(build: object, problem: str) -> None:
+def test_an_invalid_setting_is_an_error(build: object, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         build()  # type: ignore[operator]
 
 
-def test_conditions_given_as_lists_are_the_same_as_tuples() -> None:
+def test_conditions_may_be_lists() -> None:
     assert When(TopK(0.1), kinds=["conv"], names=["a", "b"]) == When(TopK(0.1), kinds=("conv",), names=("a", "b"))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What is remembered stays bounded: by what feedback refuses, and by what it divides codecs by."""
+"""Residuals stay bounded: unbiased codecs are scaled, and codecs without an error bound are refused."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,21 +41,21 @@ from thinwire.extend import Codec, Reducer, Replica
 from ..helpers import by_rank, random, started, step
 from ..reference_run import ReferenceRun
 
-MEMORIES = (ErrorFeedback, Difference, EF21)
+WITH_RESIDUAL = (ErrorFeedback, Difference, EF21)
 
 
-@pytest.mark.parametrize("kind", MEMORIES)
-def test_what_is_unbiased_is_divided_by_what_it_grows_by(kind: type) -> None:
+@pytest.mark.parametrize("kind", WITH_RESIDUAL)
+def test_an_unbiased_codec_is_divided_by_zeta(kind: type) -> None:
     codec = Dither(2)
     x = random(100)
-    suited, (state,) = started(kind(codec), x, 1)
-    held = step(suited, [x], [state])
-    _, (alone,) = started(Average(codec), x, 1)
-    plain = step(Average(codec), [x], [alone]).reduced
-    torch.testing.assert_close(held.reduced, plain / codec.zeta(100))
+    specialized, (state,) = started(kind(codec), x, 1)
+    result = step(specialized, [x], [state])
+    _, (initial,) = started(Average(codec), x, 1)
+    plain = step(Average(codec), [x], [initial]).reduced
+    torch.testing.assert_close(result.reduced, plain / codec.zeta(100))
 
 
-def test_all_that_is_made_of_a_codec_is() -> None:
+def test_unbiased_codecs_are_scaled_inside_other_reducers() -> None:
     dithered = Chain(TopK(0.1), ExponentialDither())
     assert ErrorFeedback(dithered).compressor == Average(Shrink(dithered))
     assert ErrorFeedback(Average(dithered)).compressor == Average(Shrink(dithered))
@@ -65,15 +65,15 @@ def test_all_that_is_made_of_a_codec_is() -> None:
         assert ErrorFeedback(codec).compressor == Average(codec)
 
 
-@pytest.mark.parametrize("kind", MEMORIES)
+@pytest.mark.parametrize("kind", WITH_RESIDUAL)
 def test_a_codec_without_an_error_bound_is_refused(kind: type) -> None:
     with pytest.raises(ValueError, match=rf"error of Ternary\(1.5\) .*{kind.__name__}\(..., force=True\) accepts"):
         kind(Ternary(1.5))
     with pytest.warns(UserWarning, match="grows without limit: watch the loss"):
         forced = kind(Ternary(1.5), force=True)
     with pytest.warns(UserWarning, match="no delta"):
-        suited, (state,) = started(forced, torch.ones(4), 1)
-    assert not step(suited, [torch.ones(4)], [state]).reduced.any()
+        specialized, (state,) = started(forced, torch.ones(4), 1)
+    assert not step(specialized, [torch.ones(4)], [state]).reduced.any()
 
 
 def test_a_server_refuses_a_codec_without_an_error_bound() -> None:
@@ -83,19 +83,19 @@ def test_a_server_refuses_a_codec_without_an_error_bound() -> None:
         Sharded(Sign(), Ternary(1.5))
     xs = by_rank(2, 50)
     for reducer in (Server(Quantize(8), Dither(1)), Sharded(Quantize(8), Dither(1))):
-        suited, states = started(reducer, xs[0], 2)
+        specialized, states = started(reducer, xs[0], 2)
         largest = 0.0
         for _ in range(200):
-            held = step(suited, xs, states)
-            states = held.states
+            result = step(specialized, xs, states)
+            states = result.states
             largest = max(largest, float(states[0].residual.norm()))
-        # (1 - 1/delta) of what there is comes back each time: so it is never more than 2 delta of what is new.
+        # In each step 1 - 1/delta of the residual remains, so its norm is at most 2 delta times that of the input.
         delta = Dither(1).bounds(50).shrunk.delta
         assert delta is not None
         assert largest < 2 * delta * float((sum(xs) / 2).norm())
 
 
-ELSEWHERE: tuple[Reducer, ...] = (
+NESTED: tuple[Reducer, ...] = (
     ErrorFeedback(WarmUp(0, Dither(1))),
     DGC(by=Dither(1), momentum=0.0, outside=0.0),
     DGC(0.5, momentum=0.0, outside=0.0, values=Dither(1)),
@@ -104,20 +104,20 @@ ELSEWHERE: tuple[Reducer, ...] = (
 )
 
 
-@pytest.mark.parametrize("reducer", ELSEWHERE, ids=repr)
-def test_what_is_remembered_stays_bounded_wherever_the_codec_is(reducer: Reducer) -> None:
+@pytest.mark.parametrize("reducer", NESTED, ids=repr)
+def test_the_residual_stays_bounded_with_a_nested_unbiased_codec(reducer: Reducer) -> None:
     xs = by_rank(2, 20, 30)
-    suited, _ = started(reducer, xs[0], 2)
-    suited = suited.fuse((600,)) or suited
-    states = [suited.init(torch.zeros_like(xs[0]), 7) for _ in xs]
+    specialized, _ = started(reducer, xs[0], 2)
+    specialized = specialized.fuse((600,)) or specialized
+    states = [specialized.init(torch.zeros_like(xs[0]), 7) for _ in xs]
     largest = 0.0
     for _ in range(100):
-        held = step(suited, xs, states)
-        states = held.states
-        left = suited.residual(states[0])
-        assert left is not None
-        largest = max(largest, float(materialize(left).norm()))
-    assert largest < 1e4  # without being divided, it is at 1e5 to 1e17 by then
+        result = step(specialized, xs, states)
+        states = result.states
+        residual = specialized.residual(states[0])
+        assert residual is not None
+        largest = max(largest, float(materialize(residual).norm()))
+    assert largest < 1e4  # without scaling, it reaches 1e5 to 1e17
 
 
 @pytest.mark.parametrize(
@@ -160,13 +160,13 @@ def test_gossip_takes_differences_and_not_ef21() -> None:
         DGC(by=EF21(TopK(0.1)))
 
 
-# The counter-example to leaving feedback out: three functions of three numbers, f(x) = <a, x>^2 + |x|^2 / 4.
+# A counter-example to top-k without error feedback: three functions of three numbers, f(x) = <a, x>^2 + |x|^2 / 4.
 VECTORS = torch.tensor([[-3.0, 2.0, 2.0], [2.0, -3.0, 2.0], [2.0, 2.0, -3.0]], dtype=torch.float64)
 RATE, STEPS = 0.02, 300
 
 
 def descended(reducer: Codec | Reducer, vectors: Tensor, rate: float, steps: int, start: Tensor) -> Tensor:
-    """Gradient descent on the mean of <a, x>^2 + |x|^2 / 4, a rank for each vector: where it was after each step."""
+    """Gradient descent on the mean of <a, x>^2 + |x|^2 / 4, one vector a per rank; returns x after each step."""
     points = [start.clone().requires_grad_() for _ in vectors]
     replicas = [Replica.of({"x": x}, "other", rank, len(points)) for rank, x in enumerate(points)]
     reference = ReferenceRun(DataParallel(reducer), replicas)
@@ -185,7 +185,7 @@ def descended(reducer: Codec | Reducer, vectors: Tensor, rate: float, steps: int
     return torch.stack(path)
 
 
-def test_top_1_without_feedback_diverges_by_the_rate_that_is_known() -> None:
+def test_top_1_without_error_feedback_diverges_at_the_known_rate() -> None:
     norms = descended(TopK(1 / 3), VECTORS, RATE, STEPS, torch.ones(3, dtype=torch.float64)).norm(dim=1)
     growth = norms[1:] / norms[:-1]
     torch.testing.assert_close(growth, torch.full_like(growth, 1 + 11 * RATE / 6))
@@ -193,7 +193,7 @@ def test_top_1_without_feedback_diverges_by_the_rate_that_is_known() -> None:
 
 
 @pytest.mark.parametrize("reducer", [ErrorFeedback(TopK(1 / 3)), EF21(TopK(1 / 3))], ids=repr)
-def test_top_1_with_feedback_converges(reducer: Reducer) -> None:
+def test_top_1_with_error_feedback_converges(reducer: Reducer) -> None:
     norms = descended(reducer, VECTORS, RATE, 2 * STEPS, torch.ones(3, dtype=torch.float64)).norm(dim=1)
     assert norms[STEPS] < 5e-3
     assert norms[-1] < 1e-4
@@ -213,8 +213,8 @@ CURVATURES = torch.logspace(0, 1, SIZE, dtype=torch.float64)  # from 1, which is
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=repr)
-def test_one_node_descends_at_least_as_fast_as_its_contraction_allows(codec: Codec) -> None:
-    """f(x) = <x, A x> / 2, rate 1/L: every step leaves 1 - mu / (delta L) of the height, on average over draws."""
+def test_one_rank_converges_at_least_as_fast_as_the_bound(codec: Codec) -> None:
+    """f(x) = <x, A x> / 2, rate 1/L: every step multiplies f by 1 - mu / (delta L) at most, in expectation."""
     delta = codec.delta(SIZE)
     assert delta is not None
     factor, steps = 1 - CURVATURES[0] / (delta * CURVATURES[-1]), 40
@@ -224,39 +224,39 @@ def test_one_node_descends_at_least_as_fast_as_its_contraction_allows(codec: Cod
         state = reducer.init(x, 1000 * seed)
         first = float((CURVATURES * x * x).sum())
         for _ in range(steps):
-            held = step(reducer, [CURVATURES * x], [state])
-            (state,) = held.states
-            x = x - held.reduced / CURVATURES[-1]
+            result = step(reducer, [CURVATURES * x], [state])
+            (state,) = result.states
+            x = x - result.reduced / CURVATURES[-1]
         final.append(float((CURVATURES * x * x).sum()) / first)
     assert sum(final) / len(final) <= factor**steps
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=repr)
-def test_ranks_with_feedback_descend_at_least_as_fast_as_theory_says(codec: Codec) -> None:
-    """Four ranks whose functions differ and have one optimum: at a rate of 1 / (28 delta L), 1 - mu rate / 2 a step."""
+def test_ranks_with_error_feedback_converge_at_least_as_fast_as_the_bound(codec: Codec) -> None:
+    """Four different functions with one optimum: at rate 1 / (28 delta L), a factor of 1 - mu rate / 2 per step."""
     delta, ranks, steps = codec.delta(SIZE), 4, 80
     assert delta is not None
     weights = torch.stack([1 + random(SIZE, seed=rank, dtype=torch.float64).abs() for rank in range(ranks)])
     weights = weights / weights.mean(0)
-    least, most = float(CURVATURES[0]), float((weights * CURVATURES).max())
-    rate = 1 / (28 * delta * most)
+    mu, smoothness = float(CURVATURES[0]), float((weights * CURVATURES).max())
+    rate = 1 / (28 * delta * smoothness)
     x = random(SIZE, dtype=torch.float64)
     first = float(x.square().sum())
-    suited, states = started(ErrorFeedback(codec), x, ranks)
+    specialized, states = started(ErrorFeedback(codec), x, ranks)
     for _ in range(steps):
-        held = step(suited, [weight * CURVATURES * x for weight in weights], states)
-        states, x = held.states, x - rate * held.reduced
-    assert float(x.square().sum()) <= 2 * (1 - least * rate / 2) ** steps * first
+        result = step(specialized, [weight * CURVATURES * x for weight in weights], states)
+        states, x = result.states, x - rate * result.reduced
+    assert float(x.square().sum()) <= 2 * (1 - mu * rate / 2) ** steps * first
 
 
 @dataclass(frozen=True, repr=False)
 class Custom(Average):
-    """A reducer of a user, with its codec in a field."""
+    """A user-defined reducer with its codec in a field."""
 
 
 @dataclass(frozen=True, repr=False)
 class Opaque(Reducer):
-    """A reducer of a user that compresses by itself."""
+    """A user-defined reducer that compresses by itself."""
 
     def init(self, like: Tensor, seed: int) -> int:
         return seed

@@ -18,21 +18,21 @@ MOMENTUM, DECAY, RATE = 0.9, 0.1, 0.05
 
 
 class Paper:
-    """The paper's algorithm for one tensor, on lists of numbers, entry by entry, with all ranks in one place."""
+    """The paper's algorithm for one tensor and all ranks, on lists of numbers, entry by entry."""
 
     def __init__(self, ranks: int, size: int, clip: float | None) -> None:
         self.velocities, self.sums = ([[0.0] * size for _ in range(ranks)] for _ in range(2))
         self.clip = clip
 
     def step(self, gradients: list[list[float]], kept: int) -> list[float]:
-        """What all ranks apply; each sends so many entries."""
+        """The mean that all ranks apply; each sends `kept` entries."""
         ranks = len(gradients)
         applied = [0.0] * len(gradients[0])
         for gradient, velocity, total in zip(gradients, self.velocities, self.sums, strict=True):
             factor = 1.0
             if self.clip is not None:
                 norm = math.sqrt(sum(entry * entry for entry in gradient))
-                # The paper's ranks divide by their number first, and clip what is left of a gradient to a root's part.
+                # The paper divides gradients by the world size first, and clips to the norm divided by its square root.
                 factor = min(1.0, self.clip * ranks**-0.5 / (norm / ranks))
             for i, entry in enumerate(gradient):
                 velocity[i] = MOMENTUM * velocity[i] + factor * entry
@@ -45,14 +45,14 @@ class Paper:
 
 
 def gradients_at(step: int, ranks: int, weight: Tensor) -> list[Tensor]:
-    """What pulls the weight to another place on every rank, and noise."""
-    pulls = by_rank(ranks, *SHAPE, seed=99, dtype=torch.float64)
+    """Gradients towards a different target on every rank, with noise."""
+    targets = by_rank(ranks, *SHAPE, seed=99, dtype=torch.float64)
     noise = by_rank(ranks, *SHAPE, seed=step, dtype=torch.float64)
-    return [0.5 * (weight - pull) + 0.3 * wobble for pull, wobble in zip(pulls, noise, strict=True)]
+    return [0.5 * (weight - target) + 0.3 * deviation for target, deviation in zip(targets, noise, strict=True)]
 
 
 class Training:
-    """Ranks that train one matrix in 64 bits, each with an optimizer of its own."""
+    """Ranks that train one matrix in 64 bits, each with its own optimizer."""
 
     def __init__(self, reducer: DGC, ranks: int, optimizer: Any, **settings: Any) -> None:
         self.ranks, self.strategy = ranks, DataParallel(reducer)
@@ -70,8 +70,8 @@ class Training:
     def step(self, gradients: list[Tensor]) -> None:
         for model, gradient in zip(self.models, gradients, strict=True):
             model.weight.grad = gradient.clone()
-        talks = [self.strategy.before_update(r, s) for r, s in zip(self.replicas, self.states, strict=True)]
-        self.states = [outcome.state for outcome in Simulated(self.ranks).run(talks)]
+        exchanges = [self.strategy.before_update(r, s) for r, s in zip(self.replicas, self.states, strict=True)]
+        self.states = [result.state for result in Simulated(self.ranks).run(exchanges)]
         for optimizer in self.optimizers:
             optimizer.step()
 
@@ -86,7 +86,7 @@ class Training:
     ],
     ids=["plain", "clipped", "ramp"],
 )
-def test_it_trains_as_the_papers_algorithm_and_the_authors_optimizer_do(
+def test_training_equals_the_papers_algorithm_with_the_authors_optimizer(
     ranks: int, settings: dict[str, Any], kept: list[int]
 ) -> None:
     reducer = DGC(0.02, values=Identity(), **settings)
@@ -98,18 +98,18 @@ def test_it_trains_as_the_papers_algorithm_and_the_authors_optimizer_do(
         gradients = gradients_at(i, ranks, torch.tensor(weight, dtype=torch.float64).view(SHAPE))
         clipped += sum(float(gradient.norm()) > 5.0 * ranks**0.5 for gradient in gradients)
         applied = paper.step([gradient.flatten().tolist() for gradient in gradients], count)
-        # The authors' optimizer: momentum is for the weight decay alone.
+        # The authors' optimizer applies momentum to the weight decay only.
         decayed = [MOMENTUM * b + DECAY * w for b, w in zip(decayed, weight, strict=True)]
         weight = [w - RATE * (b + d) for w, b, d in zip(weight, decayed, applied, strict=True)]
         training.step(gradients)
         expected = torch.tensor(weight, dtype=torch.float64).view(SHAPE)
         for model in training.models:
             torch.testing.assert_close(model.weight.detach(), expected, rtol=1e-10, atol=1e-12)
-    assert clipped == ranks * len(kept), "where nothing is cut, clipping is not tested"
+    assert clipped == ranks * len(kept), "every gradient must be clipped, or clipping is not tested"
 
 
 @pytest.mark.parametrize("decay", [0.0, DECAY])
-def test_the_optimizers_buffer_is_what_all_have_sent(decay: float) -> None:
+def test_the_optimizers_momentum_buffer_is_the_sent_mean_plus_weight_decay(decay: float) -> None:
     training = Training(DGC(0.02), 2, SGD, lr=RATE, momentum=MOMENTUM, weight_decay=decay)
     decayed = torch.zeros(SHAPE, dtype=torch.float64)
     for i in range(30):
@@ -122,8 +122,8 @@ def test_the_optimizers_buffer_is_what_all_have_sent(decay: float) -> None:
         torch.testing.assert_close(buffer, applied + decayed, rtol=1e-12, atol=1e-12)
 
 
-def test_what_is_sent_whole_in_every_step_has_no_momentum_left() -> None:
-    # All velocities are masked, so the optimizer's momentum is all there would be, and it is taken back.
+def test_at_ratio_1_no_momentum_remains() -> None:
+    # All velocities are masked, and the optimizer's momentum is taken back.
     training = Training(DGC(1.0, values=Identity()), 2, SGD, lr=RATE, momentum=MOMENTUM)
     weight = nn.Parameter(torch.zeros(SHAPE, dtype=torch.float64))
     plain_sgd = SGD([weight], lr=RATE)
@@ -135,8 +135,8 @@ def test_what_is_sent_whole_in_every_step_has_no_momentum_left() -> None:
         torch.testing.assert_close(training.weight, weight.detach(), rtol=1e-12, atol=1e-12)
 
 
-def test_what_waits_is_as_far_as_momentum_would_have_gone() -> None:
-    # One entry is so large that it is the one sent; all others wait, as if SGD with momentum had summed them up.
+def test_unsent_entries_accumulate_as_in_sgd_with_momentum() -> None:
+    # One entry is so large that only it is sent; all others accumulate.
     reducer = DGC(0.001, values=Identity())
     state = reducer.init(torch.zeros(SHAPE, dtype=torch.float64), 0)
     weight = nn.Parameter(torch.zeros(SHAPE, dtype=torch.float64))
@@ -150,47 +150,47 @@ def test_what_waits_is_as_far_as_momentum_would_have_gone() -> None:
     assert state.unsent[0, 0] == 0
 
 
-def test_both_sums_are_masked_where_something_was_sent_and_keep_what_was_rounded() -> None:
+def test_sent_entries_are_masked_and_keep_their_rounding_error() -> None:
     xs = by_rank(3, *SHAPE)
     reducer = DGC(0.1)
-    held = step(reducer, xs, [reducer.init(x, 0) for x in xs])
-    for x, reply, state in zip(xs, held.replies, held.states, strict=True):
+    result = step(reducer, xs, [reducer.init(x, 0) for x in xs])
+    for x, reply, state in zip(xs, result.replies, result.states, strict=True):
         sent = reply.sent != 0
         assert sent.sum() == 100
         assert (state.velocity[sent] == 0).all()
         assert same_bits(state.velocity[~sent], x[~sent])
         assert same_bits(state.unsent, x - x.half().float() * sent)
-        assert 0 < state.unsent[sent].abs().max() < 2e-3, "what 11 bits leave"
+        assert 0 < state.unsent[sent].abs().max() < 2e-3, "the rounding error of 11 bits"
 
 
-def test_what_is_rounded_to_nothing_was_not_sent() -> None:
+def test_entries_that_round_to_zero_count_as_not_sent() -> None:
     reducer = DGC(1.0, values=Cast("float16"))
     x = torch.tensor([[1.0, 1e-9]])
-    held = step(reducer, [x], [reducer.init(x, 0)])
-    (state,) = held.states
-    assert held.replies[0].sent.tolist() == [[1.0, 0.0]]
+    result = step(reducer, [x], [reducer.init(x, 0)])
+    (state,) = result.states
+    assert result.replies[0].sent.tolist() == [[1.0, 0.0]]
     assert same_bits(state.velocity, torch.tensor([[0.0, 1e-9]]))
     assert same_bits(state.unsent, torch.tensor([[0.0, 1e-9]]))
 
 
 @pytest.mark.parametrize(("ranks", "norm"), [(1, 3.0), (4, 6.0), (9, 9.0)])
-def test_a_gradient_is_clipped_to_what_the_mean_may_have_of_it(ranks: int, norm: float) -> None:
+def test_gradients_are_clipped_by_the_norm_times_the_root_of_the_world_size(ranks: int, norm: float) -> None:
     replica = replica_of(nn.Linear(SHAPE[1], SHAPE[0], bias=False), size=ranks)
     ((_, reducer, _),) = DataParallel(DGC(1.0, clip=3.0)).units(replica)
     assert reducer == DGC(1.0, clip=3.0, ranks=ranks)
     x = random(*SHAPE)
-    said = next(reducer.reduce(x, reducer.init(x, 0))).tensor.dense()
-    torch.testing.assert_close(said, x * (norm / x.double().norm()).float())
+    sent = next(reducer.reduce(x, reducer.init(x, 0))).tensor.dense()
+    torch.testing.assert_close(sent, x * (norm / x.double().norm()).float())
     small = x / 100
     assert small.norm() < norm
     assert same_bits(next(reducer.reduce(small, reducer.init(x, 0))).tensor.dense(), small)
 
 
-def test_the_ranks_that_are_given_count() -> None:
+def test_given_ranks_are_not_replaced() -> None:
     assert DGC(clip=3.0, ranks=16).specialize(parameter(torch.zeros(SHAPE))) == DGC(clip=3.0, ranks=16)
 
 
-def test_a_norm_beyond_32_bits_is_clipped_too() -> None:
+def test_a_norm_that_overflows_32_bits_is_clipped() -> None:
     x = random(*SHAPE) * 1e25
     assert x.norm().isinf()
     reducer = DGC(1.0, clip=3.0)
@@ -198,26 +198,26 @@ def test_a_norm_beyond_32_bits_is_clipped_too() -> None:
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
-def test_clipping_does_not_hide_what_is_not_finite(wrong: float) -> None:
+def test_clipping_keeps_non_finite_values(wrong: float) -> None:
     x = random(*SHAPE)
     x[3, 4] = wrong
     reducer = DGC(1.0, clip=3.0)
     assert not next(reducer.reduce(x, reducer.init(x, 0))).tensor.dense().isfinite().all()
 
 
-def test_a_gradient_of_zeros_can_be_clipped() -> None:
+def test_clipping_zeros_gives_zeros() -> None:
     x = torch.zeros(SHAPE)
     reducer = DGC(1.0, clip=3.0)
     assert same_bits(next(reducer.reduce(x, reducer.init(x, 0))).tensor.dense(), x)
 
 
-def sent_in_turn(reducer: DGC, state: DGCState, steps: int) -> tuple[list[int], DGCState]:
-    """How many entries are sent in each step, of 1,000."""
+def counts_sent(reducer: DGC, state: DGCState, steps: int) -> tuple[list[int], DGCState]:
+    """The number of entries, of 1,000, sent in each step."""
     counts = []
     for i in range(steps):
-        held = step(reducer, by_rank(1, *SHAPE, seed=i), [state])
-        (state,) = held.states
-        counts.append(int(held.replies[0].sent.count_nonzero()))
+        result = step(reducer, by_rank(1, *SHAPE, seed=i), [state])
+        (state,) = result.states
+        counts.append(int(result.replies[0].sent.count_nonzero()))
     return counts, state
 
 
@@ -233,24 +233,26 @@ def sent_in_turn(reducer: DGC, state: DGCState, steps: int) -> tuple[list[int], 
         (0.0625, 2, [250, 250, 62, 62]),
     ],
 )
-def test_the_ramp_falls_in_even_stages_to_the_ratio(ratio: float, ramp_steps: int, counts: list[int]) -> None:
+def test_the_ramp_falls_to_the_ratio_in_stages_of_equal_length(
+    ratio: float, ramp_steps: int, counts: list[int]
+) -> None:
     reducer = DGC(ratio, ramp_steps=ramp_steps)
-    sent, state = sent_in_turn(reducer, reducer.init(torch.zeros(SHAPE), 0), len(counts))
+    sent, state = counts_sent(reducer, reducer.init(torch.zeros(SHAPE), 0), len(counts))
     assert sent == counts
-    assert state.step == ramp_steps, "what has been counted to its end stays as it is"
+    assert state.step == ramp_steps, "steps are not counted after the ramp"
 
 
-def test_a_checkpoint_goes_on_within_the_ramp() -> None:
+def test_a_checkpoint_resumes_within_the_ramp() -> None:
     reducer = DGC(ramp_steps=8)
-    counts, state = sent_in_turn(reducer, reducer.init(torch.zeros(SHAPE), 0), 3)
+    counts, state = counts_sent(reducer, reducer.init(torch.zeros(SHAPE), 0), 3)
     copy = restored(reducer.init(torch.zeros(SHAPE), 0), plain(state))
-    whole, end = sent_in_turn(reducer, state, 7)
-    again, end_of_copy = sent_in_turn(reducer, copy, 7)
-    assert counts + again == counts + whole == [250, 250, 62, 62, 16, 16, 4, 4, 1, 1]
+    uninterrupted, end = counts_sent(reducer, state, 7)
+    resumed, end_of_copy = counts_sent(reducer, copy, 7)
+    assert counts + resumed == counts + uninterrupted == [250, 250, 62, 62, 16, 16, 4, 4, 1, 1]
     assert same_bits(plain(end_of_copy), plain(end))
 
 
-def test_an_optimizer_without_momentum_gets_what_was_sent() -> None:
+def test_with_outside_0_the_result_is_the_mean_of_the_sent_tensors() -> None:
     training = Training(DGC(0.02, outside=0.0), 2, Adam, lr=RATE)
     assert training.states[0]["weight"].applied is None
     reducer = training.strategy.reducer
@@ -259,27 +261,27 @@ def test_an_optimizer_without_momentum_gets_what_was_sent() -> None:
     optimizer = Adam([weight], lr=RATE)
     for i in range(5):
         gradients = gradients_at(i, 2, weight.detach())
-        held = step(reducer, gradients, states)
-        states = held.states
-        assert same_bits(held.reduced, (held.replies[0].sent + held.replies[1].sent) * 0.5)
-        weight.grad = held.reduced
+        result = step(reducer, gradients, states)
+        states = result.states
+        assert same_bits(result.reduced, (result.replies[0].sent + result.replies[1].sent) * 0.5)
+        weight.grad = result.reduced
         optimizer.step()
         training.step(gradients)
         assert same_bits(training.weight, weight.detach())
 
 
-def test_the_optimizers_momentum_may_be_another() -> None:
+def test_outside_may_differ_from_momentum() -> None:
     reducer = DGC(1.0, momentum=0.5, outside=0.25, values=Identity())
     state = reducer.init(torch.zeros(1, 2), 0)
     reduced = []
     for x in ([[8.0, 0.0]], [[8.0, 8.0]], [[0.0, 0.0]]):
-        held = step(reducer, [torch.tensor(x)], [state])
-        (state,) = held.states
-        reduced.append(held.reduced.tolist())
+        result = step(reducer, [torch.tensor(x)], [state])
+        (state,) = result.states
+        reduced.append(result.reduced.tolist())
     assert reduced == [[[8.0, 0.0]], [[6.0, 8.0]], [[-2.0, -2.0]]]
 
 
-def test_matrices_are_alone_and_vectors_are_sent_as_they_are() -> None:
+def test_matrices_are_not_fused_and_vectors_are_uncompressed() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
     units = DataParallel(DGC()).units(replica_of(model, size=2))
     assert [(unit.names, unit.reducer) for unit in units] == [
@@ -289,7 +291,7 @@ def test_matrices_are_alone_and_vectors_are_sent_as_they_are() -> None:
     ]
 
 
-def test_no_memory_is_allocated_for_the_residual_after_the_second_step() -> None:
+def test_no_residual_memory_is_allocated_after_the_second_step() -> None:
     reducer = DGC(0.1)
     x = random(*SHAPE)
     state = reducer.init(x, 0)
@@ -326,7 +328,7 @@ def test_an_invalid_setting_is_an_error(settings: dict[str, Any], message: str) 
 
 
 @pytest.mark.parametrize(
-    ("method", "optimizer", "told"),
+    ("method", "optimizer", "warning"),
     [
         ("dgc", lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), None),
         ("dgc", lambda p: torch.optim.SGD(p, 0.1), r"of 0.9 back .* SGD has 0: use DGC\(..., outside=0\)"),
@@ -340,10 +342,10 @@ def test_an_invalid_setting_is_an_error(settings: dict[str, Any], message: str) 
         ("topk", lambda p: torch.optim.Adam(p), None),
     ],
 )
-def test_an_optimizer_with_another_momentum_is_a_warning(method: str, optimizer: Any, told: str | None) -> None:
-    made = optimizer([nn.Parameter(torch.zeros(3, 3))])
-    if told is None:
-        inspect.check_momentum(method, made)  # warnings are errors here
+def test_an_optimizer_with_another_momentum_is_a_warning(method: str, optimizer: Any, warning: str | None) -> None:
+    built = optimizer([nn.Parameter(torch.zeros(3, 3))])
+    if warning is None:
+        inspect.check_momentum(method, built)  # warnings are errors here
     else:
-        with pytest.warns(UserWarning, match=told):
-            inspect.check_momentum(method, made)
+        with pytest.warns(UserWarning, match=warning):
+            inspect.check_momentum(method, built)

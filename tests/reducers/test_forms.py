@@ -55,7 +55,7 @@ from ..reference_run import ReferenceRun
     ],
     ids=repr,
 )
-def test_what_is_not_linear_is_sharded_and_the_rest_stays(method: object, form: object) -> None:
+def test_sharded_rewrites_codecs_that_are_not_linear(method: object, form: object) -> None:
     assert sharded(method) == form  # type: ignore[type-var]
 
 
@@ -69,7 +69,7 @@ def test_what_is_not_linear_is_sharded_and_the_rest_stays(method: object, form: 
     ],
     ids=repr,
 )
-def test_what_is_sharded_can_be_gathered(method: object, form: object) -> None:
+def test_gathered_rewrites_sharded_reducers(method: object, form: object) -> None:
     assert gathered(method) == form  # type: ignore[type-var]
 
 
@@ -87,7 +87,7 @@ def test_what_is_sharded_can_be_gathered(method: object, form: object) -> None:
     ],
     ids=repr,
 )
-def test_a_warm_up_is_over_at_some_time(method: object, form: object) -> None:
+def test_settled_removes_warm_ups(method: object, form: object) -> None:
     assert settled(method) == form  # type: ignore[type-var]
 
 
@@ -112,22 +112,22 @@ def test_a_warm_up_is_over_at_some_time(method: object, form: object) -> None:
     ],
     ids=repr,
 )
-def test_all_goes_by_way_of_a_server(method: object, form: object) -> None:
+def test_served_sends_everything_through_a_server(method: object, form: object) -> None:
     assert served(method) == form  # type: ignore[arg-type]
     assert served(form) == form  # type: ignore[arg-type]
     assert servers(served(form, rank=1)) == {1}  # type: ignore[arg-type]
 
 
-def test_a_server_is_where_one_wants_it() -> None:
-    wanted = served("int8", rank=3, dedicated=True)
-    assert wanted == ErrorFeedback(Server(Quantize(8), Quantize(8), rank=3, dedicated=True))
-    assert (servers(wanted), dedicated_servers(wanted)) == ({3}, {3})
+def test_served_sets_the_rank_and_dedicated() -> None:
+    method = served("int8", rank=3, dedicated=True)
+    assert method == ErrorFeedback(Server(Quantize(8), Quantize(8), rank=3, dedicated=True))
+    assert (servers(method), dedicated_servers(method)) == ({3}, {3})
     assert (servers(served("int8")), dedicated_servers(served("int8"))) == ({0}, set())
     assert settled(served(DGC(ramp_steps=9))) == Server(DGC(), Nonzero())
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_short_name_has_a_form_with_a_server(name: str) -> None:
+def test_the_prefix_server_gives_the_served_form(name: str) -> None:
     strategy = strategy_of(f"server:{name}")
     assert strategy == strategy_of(served(name))
     assert servers(strategy) == {0}
@@ -135,11 +135,11 @@ def test_a_short_name_has_a_form_with_a_server(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["easgd", "local"])
-def test_so_have_those_who_meet_less_often(name: str) -> None:
+def test_the_prefix_server_works_with_local_steps(name: str) -> None:
     assert servers(strategy_of(f"server:{name}")) == {0}
 
 
-def test_a_warm_up_goes_by_way_of_the_server_too() -> None:
+def test_warm_up_steps_of_local_sgd_use_the_server_too() -> None:
     ranks = [replica_of(nn.Linear(3, 2), rank=r, size=3) for r in range(3)]
     reference = ReferenceRun(served(LocalSGD(Identity(), every=2, after=3), rank=1), ranks)  # type: ignore[arg-type]
     reference.before_update()
@@ -147,17 +147,17 @@ def test_a_warm_up_goes_by_way_of_the_server_too() -> None:
 
 
 @pytest.mark.parametrize("name", ["powergossip", "sgp", "ab", "lsgd"])
-def test_who_does_not_speak_with_all_has_no_server(name: str) -> None:
+def test_a_method_without_reducers_over_all_ranks_has_no_served_form(name: str) -> None:
     with pytest.raises(ValueError, match="cannot use a parameter server: its reducers do not run over all ranks"):
         strategy_of(f"server:{name}")
 
 
-def test_what_follows_server_has_to_be_a_method() -> None:
+def test_an_unknown_method_after_server_is_an_error() -> None:
     with pytest.raises(ValueError, match="unknown method 'topkk'"):
         strategy_of("server:topkk")
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_sharding_and_gathering_undo_each_other(name: str) -> None:
+def test_sharding_a_gathered_form_gives_the_sharded_form(name: str) -> None:
     method = METHODS[name].built
     assert sharded(gathered(sharded(method))) == sharded(method)

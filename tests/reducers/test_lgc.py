@@ -1,4 +1,4 @@
-"""Codes that are learned from what ranks have in common, and what is done when they do not do."""
+"""LGC: learning codes from what the ranks have in common, sending them, and learning again when they fail."""
 
 from dataclasses import replace
 from functools import cache
@@ -21,40 +21,40 @@ LENGTH, RANKS = 320, 3
 QUICK = {"learning_steps": 60, "rate": 3e-3, "check_every": 5, "bound": 0.6}
 
 
-def alike(seed: int, drifted: bool = False) -> list[Tensor]:
-    """What ranks have in common, sorted, and a little of their own; drifted, its order is another in each step."""
+def correlated(seed: int, drifted: bool = False) -> list[Tensor]:
+    """Common values, sorted, plus noise for each rank; `drifted` shuffles the common values by the seed."""
     common = random(LENGTH, seed=seed).sort().values
     if drifted:
         common = common[torch.randperm(LENGTH, generator=torch.Generator().manual_seed(seed))]
     return [common + 0.2 * random(LENGTH, seed=1000 * seed + rank) for rank in range(RANKS)]
 
 
-def begun(code: Learned, ranks: int = RANKS) -> tuple[Reducer, list[Any]]:
+def initial(code: Learned, ranks: int = RANKS) -> tuple[Reducer, list[Any]]:
     server = 1 if isinstance(code, LGCServer) else None
     like = torch.zeros(LENGTH)
-    suited = code.led(Parameter("x", "dense", outline(like), tuple(range(ranks)), server=server), hold=1)
-    return suited, [suited.init(like, 7) for _ in range(ranks)]
+    specialized = code.led(Parameter("x", "dense", outline(like), tuple(range(ranks)), server=server), hold=1)
+    return specialized, [specialized.init(like, 7) for _ in range(ranks)]
 
 
-@cache  # several tests begin where it ends; a state that was given stays valid
+@cache  # several tests start from its result; states are not modified
 def trained(code: Learned, steps: int) -> tuple[Reducer, ReducerStep]:
-    suited, states = begun(code)
+    specialized, states = initial(code)
     for i in range(steps):
-        held = step(suited, alike(i), states)
-        states = held.states
-    return suited, held
+        result = step(specialized, correlated(i), states)
+        states = result.states
+    return specialized, result
 
 
 FORMS = {
     "ring": LGC(**QUICK),
     "ring, sent": LGC(**QUICK, weights="sent"),
     "server": LGCServer(**QUICK),
-    "server, literally": LGCServer(**QUICK, similarity=0.1, decoders="rank"),
+    "server, as in the paper": LGCServer(**QUICK, similarity=0.1, decoders="rank"),
 }
 every_form = pytest.mark.parametrize("code", FORMS.values(), ids=list(FORMS))
 
 
-def test_the_network_has_the_shape_of_the_specification() -> None:
+def test_the_network_has_the_specified_sizes() -> None:
     ring, server = AutoEncoder(), AutoEncoder(decoders=4, beside=True)
     assert ring.sizes == [172_996, 43_648 + 33]
     assert server.sizes == [172_996, *[43_648 + 34] * 4]
@@ -65,7 +65,7 @@ def test_the_network_has_the_shape_of_the_specification() -> None:
         assert ring.decode(weights, code[0], length).shape == (length,)
 
 
-def test_a_step_of_adam_is_torchs() -> None:
+def test_a_step_of_adam_equals_torchs() -> None:
     x = random(50).requires_grad_()
     adam, ours = torch.optim.Adam([x], lr=1e-2), AutoEncoder().begun(0)
     ours = ours._replace(weights=x.detach().clone(), mean=torch.zeros(50), square=torch.zeros(50))
@@ -78,72 +78,72 @@ def test_a_step_of_adam_is_torchs() -> None:
 
 
 @every_form
-def test_while_it_learns_all_have_the_mean_of_all_values(code: Learned) -> None:
-    suited, states = begun(code)
+def test_while_learning_the_result_is_the_uncompressed_mean(code: Learned) -> None:
+    specialized, states = initial(code)
     for i in range(3):
-        xs = alike(i)
-        held = step(suited, xs, states)
-        states = held.states
-        torch.testing.assert_close(held.reduced, torch.stack(xs).mean(0))
-        assert all(same_bits(reply.sent, x) for reply, x in zip(held.replies, xs, strict=True))
+        xs = correlated(i)
+        result = step(specialized, xs, states)
+        states = result.states
+        torch.testing.assert_close(result.reduced, torch.stack(xs).mean(0))
+        assert all(same_bits(reply.sent, x) for reply, x in zip(result.replies, xs, strict=True))
 
 
 @every_form
-def test_it_learns_what_ranks_have_in_common_and_says_less_then(code: Learned) -> None:
-    suited, held = trained(code, QUICK["learning_steps"])
-    learning = learning_of(suited, held.states[0])
+def test_after_learning_codes_approximate_the_mean_in_fewer_bytes(code: Learned) -> None:
+    specialized, result = trained(code, QUICK["learning_steps"])
+    learning = learning_of(specialized, result.states[0])
     assert learning is not None
     assert learning.error < 0.6
     assert not learning.goes_on
     assert learning.relearned == 0
-    xs = alike(100)
-    coded = step(suited, xs, held.states)
-    off = (coded.reduced - torch.stack(xs).mean(0)).norm() / torch.stack(xs).mean(0).norm()
-    assert 0 < off < 0.6
+    xs = correlated(100)
+    coded = step(specialized, xs, result.states)
+    error = (coded.reduced - torch.stack(xs).mean(0)).norm() / torch.stack(xs).mean(0).norm()
+    assert 0 < error < 0.6
     assert all(same_bits(reply.reduced, coded.reduced) for reply in coded.replies)
-    said, common = [meter.payload_bytes for meter in coded.meters], 4 * LENGTH // 16 * 4
-    own = 3 * 4 + positions.coded_bytes(3, LENGTH)  # three values and where they are
-    # By way of the server at rank 1, which answers in 16 bits, rank 0 leads in this step, and says its code for all.
-    assert said == ([own + common, own + 2 * LENGTH, own] if isinstance(code, LGCServer) else [common] * RANKS)
+    payloads, common = [meter.payload_bytes for meter in coded.meters], 4 * LENGTH // 16 * 4
+    own = 3 * 4 + positions.coded_bytes(3, LENGTH)  # three values and their positions
+    # With the server at rank 1, which replies in 16 bits, rank 0 is the leader of this step and sends the code.
+    assert payloads == ([own + common, own + 2 * LENGTH, own] if isinstance(code, LGCServer) else [common] * RANKS)
 
 
-def test_weights_that_are_sent_are_those_that_all_would_have_learned() -> None:
+def test_sent_weights_equal_those_that_each_rank_would_learn() -> None:
     _, ours = trained(LGC(**QUICK), 60)
     _, theirs = trained(LGC(**QUICK, weights="sent"), 60)
     for a, b in zip(ours.states, theirs.states, strict=True):
         assert same_bits(a.trained.weights, b.trained.weights)
     teacher, *others = (meter.payload_bytes for meter in theirs.meters)
-    assert teacher - others[0] == 4 * (LENGTH + 1) + 4 * (172_996 + 43_681), "the mean and the error, and all weights"
+    assert teacher - others[0] == 4 * (LENGTH + 1) + 4 * (172_996 + 43_681), "the mean, the error and all weights"
 
 
 def test_the_server_sends_its_encoder_and_keeps_its_decoders() -> None:
-    _, held = trained(LGCServer(**QUICK, similarity=0.1), 60)
+    _, result = trained(LGCServer(**QUICK, similarity=0.1), 60)
     encoder = 172_996
-    weights = [state.trained.weights for state in held.states]
+    weights = [state.trained.weights for state in result.states]
     assert same_bits(weights[0][:encoder], weights[1][:encoder])
     assert same_bits(weights[2][:encoder], weights[1][:encoder])
-    assert not torch.equal(weights[0][encoder:], weights[1][encoder:]), "only the server has learned to decode"
-    worker, server, _ = (meter.payload_bytes for meter in held.meters)
+    assert not torch.equal(weights[0][encoder:], weights[1][encoder:]), "only the server trains decoders"
+    worker, server, _ = (meter.payload_bytes for meter in result.meters)
     assert server - worker == 4 * (LENGTH + 1) + 4 * encoder
 
 
 @every_form
-def test_values_that_drift_are_noticed_and_learned_anew(code: Learned) -> None:
-    suited, held = trained(code, 60)
-    states, says_all = held.states, []
+def test_drift_is_detected_and_the_codes_are_learned_again(code: Learned) -> None:
+    specialized, result = trained(code, 60)
+    states, uncompressed = result.states, []
     for i in range(12):
-        held = step(suited, alike(200 + i, drifted=True), states)
-        states = held.states
-        learning = learning_of(suited, states[0])
+        result = step(specialized, correlated(200 + i, drifted=True), states)
+        states = result.states
+        learning = learning_of(specialized, states[0])
         assert learning is not None
-        assert all(learning_of(suited, state) == learning for state in states), "all know, and go on alike"
-        says_all.append(learning.goes_on)
-    assert says_all == [False] * 4 + [True] * 8, "the fifth step looks at the error"
+        assert all(learning_of(specialized, state) == learning for state in states), "all ranks have the same report"
+        uncompressed.append(learning.goes_on)
+    assert uncompressed == [False] * 4 + [True] * 8, "the error is checked in the fifth step"
     assert learning.relearned == 1
-    for i in range(60):  # and it is as it was: it learns, and codes are said again
-        held = step(suited, alike(300 + i), states)
-        states = held.states
-    found = learning_of(suited, states[0])
+    for i in range(60):  # after learning again, codes are sent
+        result = step(specialized, correlated(300 + i), states)
+        states = result.states
+    found = learning_of(specialized, states[0])
     assert found is not None
     assert found.relearned == 1
     assert not found.goes_on
@@ -151,22 +151,22 @@ def test_values_that_drift_are_noticed_and_learned_anew(code: Learned) -> None:
 
 
 @pytest.mark.parametrize("form", ["ring", "server"])
-def test_values_without_anything_in_common_are_never_coded(form: str) -> None:
-    suited, states = begun(replace(FORMS[form], learning_steps=30))
+def test_uncorrelated_values_are_never_coded(form: str) -> None:
+    specialized, states = initial(replace(FORMS[form], learning_steps=30))
     for i in range(70):
-        held = step(suited, [random(LENGTH, seed=1000 * i + rank) for rank in range(RANKS)], states)
-        states = held.states
-    learning = learning_of(suited, states[0])
+        result = step(specialized, [random(LENGTH, seed=1000 * i + rank) for rank in range(RANKS)], states)
+        states = result.states
+    learning = learning_of(specialized, states[0])
     assert learning is not None
     assert learning.goes_on
     assert learning.relearned == 2
 
 
 @pytest.mark.parametrize("feedback", ["own", "mean", "none"])
-def test_what_is_kept_of_the_error(feedback: str) -> None:
-    suited, held = trained(LGC(**QUICK, feedback=feedback), 60)
-    xs = alike(100)
-    coded = step(suited, xs, held.states)
+def test_the_feedback_setting_determines_the_residual(feedback: str) -> None:
+    specialized, result = trained(LGC(**QUICK, feedback=feedback), 60)
+    xs = correlated(100)
+    coded = step(specialized, xs, result.states)
     for x, reply in zip(xs, coded.replies, strict=True):
         if feedback == "none":
             assert same_bits(reply.sent, x)
@@ -178,36 +178,38 @@ def test_what_is_kept_of_the_error(feedback: str) -> None:
             assert (reply.sent - x).norm() < x.norm()
 
 
-def test_codes_go_through_a_codec_and_are_learned_with_it() -> None:
-    suited, held = trained(LGC(**QUICK, codec=Quantize(4)), 60)
-    learning = learning_of(suited, held.states[0])
+def test_codes_are_compressed_by_a_codec_and_trained_with_it() -> None:
+    specialized, result = trained(LGC(**QUICK, codec=Quantize(4)), 60)
+    learning = learning_of(specialized, result.states[0])
     assert learning is not None
     assert learning.error < 0.6
-    coded = step(suited, alike(100), held.states)
+    coded = step(specialized, correlated(100), result.states)
     assert coded.meters[0].payload_bytes == 40 + 4  # 80 numbers of 4 bits, and a scale
 
 
-def test_gradients_that_become_smaller_make_no_difference() -> None:
-    led = LeaderTopK(0.5, values=LGC(**QUICK), order="value")
-    suited = led.specialize(Parameter("x", "dense", outline(torch.empty(20, 32)), (0, 1, 2)))
-    states = [suited.init(torch.zeros(20, 32), 3) for _ in range(RANKS)]
+def test_smaller_gradients_do_not_increase_the_error() -> None:
+    leader_top_k = LeaderTopK(0.5, values=LGC(**QUICK), order="value")
+    specialized = leader_top_k.specialize(Parameter("x", "dense", outline(torch.empty(20, 32)), (0, 1, 2)))
+    states = [specialized.init(torch.zeros(20, 32), 3) for _ in range(RANKS)]
     errors = []
     for i in range(70):
-        size = 1.0 if i < 60 else 1e-4
+        scale = 1.0 if i < 60 else 1e-4
         common = random(20, 32, seed=i)
-        held = step(suited, [size * (common + 0.2 * random(20, 32, seed=1000 * i + r)) for r in range(RANKS)], states)
-        states = held.states
-        learning = learning_of(suited, states[0])
+        result = step(
+            specialized, [scale * (common + 0.2 * random(20, 32, seed=1000 * i + r)) for r in range(RANKS)], states
+        )
+        states = result.states
+        learning = learning_of(specialized, states[0])
         assert learning is not None
         errors.append(learning.error)
     assert learning.relearned == 0
-    assert errors[-1] != errors[59], "it was looked at again"
+    assert errors[-1] != errors[59], "the error was checked again"
     assert errors[-1] < 0.6
 
 
 def test_an_invalid_setting_is_an_error() -> None:
     like = Parameter("x", "dense", outline(torch.empty(8, 8)), (0, 1))
-    for wrong, told in (
+    for make, message in (
         (lambda: LGC(-1), "learning_steps of 0 or more, not -1"),
         (lambda: LGC(channels=0), "channels of 1 or more"),
         (lambda: LGC(check_every=1), "check_every of 2 or more"),
@@ -229,18 +231,18 @@ def test_an_invalid_setting_is_an_error() -> None:
         ),
         (lambda: LGC().specialize(like), "for values at a leader's positions"),
     ):
-        with pytest.raises(ValueError, match=told):
-            wrong()
+        with pytest.raises(ValueError, match=message):
+            make()
 
 
 @every_form
 def test_steps_with_zero_gradients_do_not_train_the_auto_encoder(code: Learned) -> None:
-    suited, states = begun(code)
+    specialized, states = initial(code)
     for i in range(10):
-        xs = alike(i) if i % 2 else [torch.zeros(LENGTH)] * RANKS
-        held = step(suited, xs, states)
-        states = held.states
-        learning = learning_of(suited, states[0])
+        xs = correlated(i) if i % 2 else [torch.zeros(LENGTH)] * RANKS
+        result = step(specialized, xs, states)
+        states = result.states
+        learning = learning_of(specialized, states[0])
         assert learning is not None
         assert 0 < learning.error < 1.5
     learner = states[1 if isinstance(code, LGCServer) else 0].trained
@@ -248,26 +250,26 @@ def test_steps_with_zero_gradients_do_not_train_the_auto_encoder(code: Learned) 
 
 
 @every_form
-def test_an_auto_encoder_that_diverges_begins_anew(code: Learned) -> None:
-    suited, states = begun(replace(code, optimizer="sgd", rate=1e9))
+def test_an_auto_encoder_that_diverges_is_reset(code: Learned) -> None:
+    specialized, states = initial(replace(code, optimizer="sgd", rate=1e9))
     for i in range(8):
-        held = step(suited, alike(i), states)
-        states = held.states
-        learning = learning_of(suited, states[0])
+        result = step(specialized, correlated(i), states)
+        states = result.states
+        learning = learning_of(specialized, states[0])
         assert learning is not None
-        assert learning.error <= 2, "and never NaN, which would count as a bad gradient"
-        assert held.reduced.isfinite().all()
+        assert learning.error <= 2, "never NaN, which would count as a non-finite gradient"
+        assert result.reduced.isfinite().all()
         assert all(state.trained.weights.isfinite().all() for state in states)
 
 
-def test_a_rank_that_only_serves_something_else_has_no_part_in_the_mean() -> None:
-    suited = LGC(5).led(Parameter("x", "dense", outline(torch.zeros(LENGTH)), (0, 2)), hold=1)
-    states = [suited.init(torch.zeros(LENGTH), 3) for _ in range(3)]
-    held = step(suited, [torch.ones(LENGTH), torch.zeros(LENGTH), torch.ones(LENGTH)], states)
-    assert torch.equal(held.reduced, torch.ones(LENGTH))
+def test_a_rank_without_gradients_does_not_count_in_the_mean() -> None:
+    specialized = LGC(5).led(Parameter("x", "dense", outline(torch.zeros(LENGTH)), (0, 2)), hold=1)
+    states = [specialized.init(torch.zeros(LENGTH), 3) for _ in range(3)]
+    result = step(specialized, [torch.ones(LENGTH), torch.zeros(LENGTH), torch.ones(LENGTH)], states)
+    assert torch.equal(result.reduced, torch.ones(LENGTH))
 
 
-def test_it_does_not_depend_on_torchs_default_type() -> None:
+def test_initial_weights_do_not_depend_on_the_default_dtype() -> None:
     expected = AutoEncoder().begun(3).weights
     torch.set_default_dtype(torch.float64)
     try:

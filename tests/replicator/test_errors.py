@@ -80,9 +80,8 @@ def stops_in_a_step(method: str, overlap: bool) -> str:
         model(torch.ones(1, 6)).sum().backward()
         optimizer.step()
 
-    with mock.patch.object(
-        failure_agreement, "READ_TIMEOUT", 300.0
-    ):  # a replica that leaves without notifying the others would hang here
+    # A replica that leaves without notifying the others would hang here.
+    with mock.patch.object(failure_agreement, "READ_TIMEOUT", 300.0):
         return error_of(lambda: replicator.run(step, lambda context: range(4)))
 
 

@@ -1,4 +1,4 @@
-"""Small models on simulated ranks, trained as a script would."""
+"""Small models on simulated ranks, trained as a script would train them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ Make = Callable[[nn.Module], Optimizer]
 
 
 class Ranks:
-    """All ranks of a run in one process, with examples of their own."""
+    """All ranks of a run in one process; each rank has its own examples."""
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class Ranks:
     def parameters(self, rank: int = 0) -> dict[str, Tensor]:
         return {name: p.detach().clone() for name, p in self.models[rank].named_parameters()}
 
-    def apart(self) -> float:
+    def max_difference(self) -> float:
         """The largest difference between two replicas."""
         first = self.parameters()
         others = [self.parameters(rank) for rank in range(1, len(self.models))]
-        return max(float((there[n] - x).abs().max()) for there in others for n, x in first.items() if x.numel())
+        return max(float((other[n] - x).abs().max()) for other in others for n, x in first.items() if x.numel())
 
 
 def model() -> nn.Module:
@@ -69,6 +69,6 @@ def loss_of(m: nn.Module, step: int, rank: int) -> Tensor:
     return nn.functional.cross_entropy(m(x), (x @ rule).argmax(1))
 
 
-def close(here: dict[str, Tensor], there: dict[str, Tensor], **how: Any) -> None:
-    for name, x in here.items():
-        torch.testing.assert_close(x, there[name], **how)
+def close(actual: dict[str, Tensor], expected: dict[str, Tensor], **tolerances: Any) -> None:
+    for name, x in actual.items():
+        torch.testing.assert_close(x, expected[name], **tolerances)

@@ -23,7 +23,7 @@ from ..helpers import random, same_bits
 
 
 class Zoo(nn.Module):
-    """Parameters of many sizes and two types."""
+    """Parameters of many sizes and two dtypes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def names(strategy: DataParallel) -> list[tuple[str, ...]]:
     return [unit.names for unit in strategy.units(replica_of(Zoo()))]
 
 
-def test_small_tensors_of_a_type_share_a_conversation() -> None:
+def test_small_tensors_of_one_dtype_are_fused() -> None:
     assert names(DataParallel(Quantize(8))) == [
         ("small.weight", "small.bias", "large.bias", "norm.weight", "norm.bias"),
         ("large.weight",),
@@ -54,22 +54,22 @@ def test_small_tensors_of_a_type_share_a_conversation() -> None:
     ]
 
 
-def test_a_tensor_as_large_as_the_limit_is_not_fused() -> None:
+def test_a_tensor_of_fuse_below_elements_is_not_fused() -> None:
     assert ("large.weight",) in names(DataParallel(Average(), fuse_below=7200))
     assert ("large.weight",) not in names(DataParallel(Average(), fuse_below=7201))
 
 
-def test_nothing_is_fused_below_0() -> None:
+def test_fuse_below_0_fuses_nothing() -> None:
     assert all(len(unit) == 1 for unit in names(DataParallel(Average(), fuse_below=0)))
 
 
-def test_a_matrix_keeps_a_conversation_of_its_own_where_its_shape_matters() -> None:
+def test_matrices_are_not_fused_if_the_reducer_needs_their_shape() -> None:
     units = DataParallel(ErrorFeedback(PowerSGD(1))).units(replica_of(Zoo()))
     alone = {unit.names for unit in units if unit.reducer.needs_shape}
-    assert alone == {("small.weight",), ("large.weight",)}  # 3 x 2 is not worth two factors
+    assert alone == {("small.weight",), ("large.weight",)}  # for 3 x 2, factors would not be smaller
 
 
-def test_small_matrices_are_not_fused_where_their_shape_matters() -> None:
+def test_small_matrices_are_not_fused_if_the_reducer_needs_their_shape() -> None:
     model = nn.Sequential(nn.Linear(12, 20, bias=False), nn.Linear(20, 12, bias=False))
     units = DataParallel(PowerSGD(1)).units(replica_of(model))
     assert [unit.names for unit in units] == [("0.weight",), ("1.weight",)]
@@ -80,29 +80,29 @@ def test_only_parameters_with_the_same_reducer_are_fused() -> None:
     assert ("norm.weight", "norm.bias") in names(strategy)
 
 
-def test_every_unit_has_a_seed_of_its_own() -> None:
+def test_every_unit_has_a_different_seed() -> None:
     seeds = [unit.seed for unit in DataParallel(Average(), fuse_below=0).units(replica_of(Zoo()))]
     assert len(set(seeds)) == len(seeds) == 8
 
 
-def test_units_depend_on_the_model_alone() -> None:
+def test_units_do_not_depend_on_the_rank() -> None:
     strategy = DataParallel(ErrorFeedback(PowerSGD(1)))
     assert strategy.units(replica_of(Zoo(), rank=0, size=2)) == strategy.units(replica_of(Zoo(), rank=1, size=2))
 
 
-def test_what_is_remembered_belongs_to_parameters_by_name() -> None:
+def test_the_state_is_keyed_by_parameter_names() -> None:
     strategy = DataParallel(ErrorFeedback(Quantize(4)))
     replica = replica_of(Zoo())
     assert set(strategy.init(replica)) == {unit.key for unit in strategy.units(replica)}
     assert "large.weight" in strategy.init(replica)
 
 
-def test_fusing_changes_nothing_of_a_plain_mean() -> None:
+def test_fusing_does_not_change_an_uncompressed_mean() -> None:
     assert same_bits(reduced(DataParallel(Average())), reduced(DataParallel(Average(), fuse_below=0)))
 
 
 @pytest.mark.parametrize("fuse_below", [0, 4096])
-def test_the_gradient_is_replaced_in_place_and_keeps_its_type(fuse_below: int) -> None:
+def test_the_gradient_is_replaced_in_place_and_keeps_its_dtype(fuse_below: int) -> None:
     strategy = DataParallel(ErrorFeedback(Quantize(8)), fuse_below=fuse_below)
     replica = replica_of(Zoo())
     for p in replica.parameters.values():
@@ -115,7 +115,7 @@ def test_the_gradient_is_replaced_in_place_and_keeps_its_type(fuse_below: int) -
         assert p.grad.dtype == p.dtype
 
 
-def test_each_parameter_gets_its_own_part_of_a_fused_message() -> None:
+def test_each_parameter_gets_its_mean_from_a_fused_message() -> None:
     ranks = 3
     for name, gradient in reduced(DataParallel(Average()), ranks).items():
         i = list(replica_of(Zoo()).parameters).index(name)
@@ -138,25 +138,25 @@ def test_each_parameter_gets_its_own_part_of_a_fused_message() -> None:
     ],
     ids=repr,
 )
-def test_all_ranks_agree_on_whether_a_message_was_lost(reducer: Reducer, value: float) -> None:
-    # If one rank went on and another did not, their models would part without a word.
+def test_all_ranks_agree_on_whether_a_message_was_dropped(reducer: Reducer, value: float) -> None:
+    # Otherwise, replicas would diverge without an error.
     strategy, ranks = DataParallel(reducer), 3
     replicas = [replica_of(nn.Linear(40, 24, bias=False), rank=rank, size=ranks) for rank in range(ranks)]
     for replica in replicas:
         p = replica.parameters["weight"]
         p.grad = random(*p.shape, seed=replica.rank)
         p.grad[:3] = value if replica.rank == 2 else 1.0
-    outcomes = Simulated(ranks).run([strategy.before_update(r, strategy.init(r)) for r in replicas])
-    assert len({bool(outcome.nonfinite) for outcome in outcomes}) == 1
+    results = Simulated(ranks).run([strategy.before_update(r, strategy.init(r)) for r in replicas])
+    assert len({bool(result.nonfinite) for result in results}) == 1
     assert all(same_bits(r.parameters["weight"].grad, replicas[0].parameters["weight"].grad) for r in replicas)
 
 
 @pytest.mark.parametrize("wrong", [-1, 2.5, "many"])
-def test_a_limit_that_is_no_count_is_refused(wrong: object) -> None:
+def test_an_invalid_fuse_below_is_an_error(wrong: object) -> None:
     with pytest.raises(ValueError, match=str(wrong)):
         DataParallel(Average(), fuse_below=wrong)  # type: ignore[arg-type]
 
 
-def test_something_that_is_no_method_is_refused() -> None:
+def test_a_reducer_of_another_type_is_an_error() -> None:
     with pytest.raises(ValueError, match="codec or a reducer"):
         DataParallel("fp16")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""D-PSGD, CHOCO-SGD and DeepSqueeze: one rule, said in different ways."""
+"""Gossip: D-PSGD, CHOCO-SGD and DeepSqueeze against their papers' update rules."""
 
 from typing import Any
 
@@ -32,10 +32,10 @@ from thinwire.extend import Replica
 from ..reference_run import ReferenceRun
 
 
-def crowd(ranks: int, *shape: int, alike: bool = False) -> list[Replica]:
-    draw = torch.Generator().manual_seed(0)
-    xs = [torch.randn(shape, generator=draw, dtype=torch.float64) for _ in range(ranks)]
-    return [Replica.of({"w": xs[0].clone() if alike else x}, "dense", r, ranks) for r, x in enumerate(xs)]
+def crowd(ranks: int, *shape: int, identical: bool = False) -> list[Replica]:
+    generator = torch.Generator().manual_seed(0)
+    xs = [torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(ranks)]
+    return [Replica.of({"w": xs[0].clone() if identical else x}, "dense", r, ranks) for r, x in enumerate(xs)]
 
 
 def tensors(ranks: list[Replica]) -> Tensor:
@@ -44,7 +44,7 @@ def tensors(ranks: list[Replica]) -> Tensor:
 
 @pytest.mark.parametrize("topology", [Ring(), Torus(), Star(), Exponential()], ids=repr)
 @pytest.mark.parametrize("rate", [1.0, 0.6])
-def test_a_step_without_loss_is_a_product_with_the_weights(topology: Any, rate: float) -> None:
+def test_an_uncompressed_step_is_a_product_with_the_mixing_matrix(topology: Any, rate: float) -> None:
     replicas = crowd(6, 5)
     graph = topology.of(6)
     reference = ReferenceRun(Gossip(Identity(), topology, rate=rate), replicas)
@@ -62,43 +62,46 @@ def test_a_step_without_loss_is_a_product_with_the_weights(topology: Any, rate: 
 
 
 @pytest.mark.parametrize("codec", [TopK(0.3), Sign(), Quantize(4)], ids=repr)
-def test_choco_is_the_papers_to_the_letter(codec: Any) -> None:
-    replicas, rate = crowd(5, 20, alike=True), 0.3
+def test_choco_follows_the_papers_update_rule(codec: Any) -> None:
+    replicas, rate = crowd(5, 20, identical=True), 0.3
     weights = torch.from_numpy(Ring().of(5).phases[0].copy())
     reference = ReferenceRun(Gossip(Difference(codec), rate=rate), replicas)
-    x, hat = tensors(replicas).clone(), tensors(replicas).clone()  # all begin alike, and know it
-    draw = torch.Generator().manual_seed(3)
+    x, hat = (
+        tensors(replicas).clone(),
+        tensors(replicas).clone(),
+    )  # replicas start identical, with exact copies of each other
+    generator = torch.Generator().manual_seed(3)
     for step in range(6):
         reference.before_update()
-        update = torch.randn(5, 20, generator=draw, dtype=torch.float64)
+        update = torch.randn(5, 20, generator=generator, dtype=torch.float64)
         for replica, mine in zip(replicas, update, strict=True):
             replica.parameters["w"].sub_(mine)
         reference.after_update()
         x = x - update
         for rank in range(5):
-            # Seeds do not matter to these codecs.
-            (said,) = codec.decode(codec.encode((x[rank] - hat[rank],), step), step)
-            hat[rank] += said
+            # These codecs ignore the seed.
+            (sent,) = codec.decode(codec.encode((x[rank] - hat[rank],), step), step)
+            hat[rank] += sent
         x = x + rate * (weights @ hat - hat)
         torch.testing.assert_close(tensors(replicas), x, rtol=1e-6, atol=1e-6)
 
 
-def test_deep_squeeze_says_what_it_left_unsaid_later() -> None:
+def test_deep_squeeze_adds_the_residual_to_the_next_message() -> None:
     replicas, rate, codec = crowd(4, 12), 0.2, TopK(0.25)
     weights = torch.from_numpy(Ring().of(4).phases[0].copy())
     reference = ReferenceRun(Gossip(ErrorFeedback(codec), rate=rate), replicas)
-    x, left = tensors(replicas).clone(), torch.zeros(4, 12, dtype=torch.float64)
+    x, residual = tensors(replicas).clone(), torch.zeros(4, 12, dtype=torch.float64)
     for _ in range(5):
         reference.before_update()
         reference.after_update()
-        total = x + left
-        said = torch.stack([codec.decode(codec.encode((row,), 0), 0)[0] for row in total])
-        left = total - said
-        x = x + rate * (weights @ said - said)
+        total = x + residual
+        sent = torch.stack([codec.decode(codec.encode((row,), 0), 0)[0] for row in total])
+        residual = total - sent
+        x = x + rate * (weights @ sent - sent)
         torch.testing.assert_close(tensors(replicas), x)
 
 
-def test_a_codec_stands_for_saying_parameters_through_it() -> None:
+def test_gossip_is_lossless_only_without_compression() -> None:
     assert Gossip(Identity()).lossless
     assert Gossip(Average()).lossless
     assert not Gossip(Quantize(8)).lossless
@@ -117,15 +120,15 @@ def test_a_codec_stands_for_saying_parameters_through_it() -> None:
         ({"reducer": Identity(), "fuse_below": -1}, "Gossip fuses tensors below 0 elements or more"),
     ],
 )
-def test_what_cannot_be_is_refused(settings: dict[str, Any], problem: str) -> None:
+def test_an_invalid_setting_is_an_error(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Gossip(**settings)
 
 
-def test_graphs_in_which_gossip_would_drift_are_refused() -> None:
-    ways = Edges(((0, 1), (1, 2), (2, 0), (0, 2)), directed=True)
+def test_graphs_on_which_gossip_would_be_wrong_are_an_error() -> None:
+    directed = Edges(((0, 1), (1, 2), (2, 0), (0, 2)), directed=True)
     with pytest.raises(ValueError, match=r"would not keep the mean of the replicas\. Push"):
-        Gossip(Identity(), ways).graph(3)
+        Gossip(Identity(), directed).graph(3)
     with pytest.raises(ValueError, match=r"neighbors in .* change"):
         Gossip(Difference(TopK(0.1)), Exponential()).graph(8)
     with pytest.raises(ValueError, match=r"neighbors in .* change"):

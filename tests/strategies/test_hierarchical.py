@@ -1,4 +1,4 @@
-"""One way within groups, another between them."""
+"""Hierarchical methods: one method within groups of ranks, another between groups."""
 
 import pytest
 import torch
@@ -28,8 +28,8 @@ from thinwire.strategies.hierarchical import INSIDE
 from ..reference_run import ReferenceRun
 from .models import Ranks, close, model
 
-MEETS = LocalSGD(Identity(), every=4)
-FLAGS = 4 + 1  # bytes that tell which of up to 8 parameters got a gradient: a size and bits
+EVERY_FOUR = LocalSGD(Identity(), every=4)
+FLAGS = 4 + 1  # bytes: a size, and a bit for each of up to 8 parameters that got a gradient
 NESTEROV = OuterSGD(0.7, momentum=0.9, nesterov=True)
 
 
@@ -50,119 +50,119 @@ def momentum(m: nn.Module) -> Optimizer:
     ],
     ids=repr,
 )
-def test_ranks_are_put_in_groups(grouping: object, groups: tuple[tuple[int, ...], ...]) -> None:
+def test_groupings_divide_the_ranks(grouping: object, groups: tuple[tuple[int, ...], ...]) -> None:
     assert grouping.of(6, ("a", "b", "a", "c", "c", "a")) == groups  # type: ignore[attr-defined]
 
 
-def test_without_names_of_machines_there_is_one() -> None:
+def test_by_host_without_host_names_is_one_group() -> None:
     assert ByHost().of(3) == ((0, 1, 2),)
 
 
-def test_groups_that_cannot_be_made_are_refused() -> None:
+def test_groups_that_do_not_divide_evenly_are_an_error() -> None:
     with pytest.raises(ValueError, match=r"6 ranks cannot be divided into GroupsOf\(4\): 2 would be left over"):
         GroupsOf(4).of(6)
     with pytest.raises(ValueError, match="takes 1 rank or more, not 0"):
         GroupsOf(0)
 
 
-# --- what it equals
+# --- equivalence to other methods
 
 
 @pytest.mark.parametrize("outer", [LocalSGD(Identity(), every=4, outer=NESTEROV), DataParallel(Quantize(8))], ids=repr)
-def test_a_rank_a_group_is_the_outer_part_alone(outer: object) -> None:
-    nested = Ranks(Hierarchical(Identity(), outer, GroupsOf(1)), 4, momentum).train(9)  # type: ignore[arg-type]
+def test_groups_of_one_rank_equal_the_outer_method(outer: object) -> None:
+    hierarchical = Ranks(Hierarchical(Identity(), outer, GroupsOf(1)), 4, momentum).train(9)  # type: ignore[arg-type]
     alone = Ranks(outer, 4, momentum).train(9)  # type: ignore[arg-type]
     for rank in range(4):
-        close(nested.parameters(rank), alone.parameters(rank), rtol=0, atol=0)
+        close(hierarchical.parameters(rank), alone.parameters(rank), rtol=0, atol=0)
     flags = 9 * 3 * FLAGS if isinstance(outer, DataParallel) else 0
-    assert nested.reference.meters[0].link_bytes == alone.reference.meters[0].link_bytes + flags
+    assert hierarchical.reference.meters[0].link_bytes == alone.reference.meters[0].link_bytes + flags
 
 
 @pytest.mark.parametrize(
-    "outer", [MEETS, LocalSGD(Identity(), every=3, outer=OuterSGD(0.5)), Identity(), TopK(0.01)], ids=repr
+    "outer", [EVERY_FOUR, LocalSGD(Identity(), every=3, outer=OuterSGD(0.5)), Identity(), TopK(0.01)], ids=repr
 )
-def test_one_group_is_the_inner_part_alone(outer: object) -> None:
-    """A group that is alone has nobody to speak with, whatever it would say."""
-    nested = Ranks(Hierarchical(Identity(), outer, OneGroup()), 4, momentum).train(9)  # type: ignore[arg-type]
+def test_a_single_group_equals_the_inner_method(outer: object) -> None:
+    """A single group has no other group to exchange with, whatever the outer method."""
+    hierarchical = Ranks(Hierarchical(Identity(), outer, OneGroup()), 4, momentum).train(9)  # type: ignore[arg-type]
     alone = Ranks(DataParallel(Identity()), 4, momentum).train(9)
     for rank in range(4):
-        close(nested.parameters(rank), alone.parameters(rank), rtol=0, atol=0)
+        close(hierarchical.parameters(rank), alone.parameters(rank), rtol=0, atol=0)
 
 
-def test_what_groups_have_agreed_on_is_where_their_ranks_have_met() -> None:
-    """Else the next meeting within a group would undo some of it."""
+def test_an_outer_synchronization_counts_as_an_inner_one() -> None:
+    """Otherwise the next synchronization within a group would undo part of it."""
     inner = LocalSGD(Identity(), every=2, outer=OuterSGD(0.5))
     crew = Ranks(Hierarchical(inner, LocalSGD(Identity(), every=4), GroupsOf(2)), 4).train(4)
-    agreed = crew.parameters()
-    assert crew.apart() == 0
-    for _ in range(4):  # nobody moves
+    synchronized = crew.parameters()
+    assert crew.max_difference() == 0
+    for _ in range(4):  # steps without updates
         crew.reference.before_update()
         crew.reference.after_update()
         for rank in range(4):
-            close(crew.parameters(rank), agreed, rtol=0, atol=1e-6)
+            close(crew.parameters(rank), synchronized, rtol=0, atol=1e-6)
 
 
-def test_averaged_within_and_between_is_averaged() -> None:
-    nested = Ranks(Hierarchical(Identity(), Identity(), GroupsOf(2)), 6, momentum).train(9)
+def test_averaging_within_and_between_groups_equals_data_parallel() -> None:
+    hierarchical = Ranks(Hierarchical(Identity(), Identity(), GroupsOf(2)), 6, momentum).train(9)
     dense = Ranks(DataParallel(Identity()), 6, momentum).train(9)
-    assert nested.apart() == 0
-    close(nested.parameters(), dense.parameters(), rtol=1e-5, atol=1e-6)
+    assert hierarchical.max_difference() == 0
+    close(hierarchical.parameters(), dense.parameters(), rtol=1e-5, atol=1e-6)
 
 
-def test_groups_of_different_sizes_speak_with_each_other() -> None:
-    """Each group counts as one, however many it has."""
+def test_groups_of_different_sizes_have_equal_weight() -> None:
+    """The mean between groups does not depend on their sizes."""
     hosts = ("a", "a", "b", "a", "b")
     ranks = Ranks(Hierarchical(Identity(), LocalSGD(Identity(), every=3)), 5, momentum, hosts).train(2)
     first, second = ranks.parameters(0), ranks.parameters(2)
     for rank, host in enumerate(hosts):
         close(ranks.parameters(rank), first if host == "a" else second, rtol=0, atol=0)
-    apart = Ranks(Hierarchical(Identity(), LocalSGD(Identity(), every=1000)), 5, momentum, hosts).train(3)
+    local = Ranks(Hierarchical(Identity(), LocalSGD(Identity(), every=1000)), 5, momentum, hosts).train(3)
     ranks.train(1)
-    assert ranks.apart() == 0
-    mean = {name: (x + apart.parameters(2)[name]) / 2 for name, x in apart.parameters(0).items()}
+    assert ranks.max_difference() == 0
+    mean = {name: (x + local.parameters(2)[name]) / 2 for name, x in local.parameters(0).items()}
     close(ranks.parameters(), mean, rtol=1e-5, atol=1e-6)
 
 
-def test_meetings_may_be_nested() -> None:
-    """Every 2 steps within groups, every 4 between them."""
-    nested = Hierarchical(LocalSGD(Identity(), every=2), LocalSGD(Identity(), every=4), GroupsOf(2))
-    ranks = Ranks(nested, 4, momentum)
-    alike = []
+def test_local_sgd_within_and_between_groups() -> None:
+    """Synchronizes every 2 steps within groups, every 4 between groups."""
+    hierarchical = Hierarchical(LocalSGD(Identity(), every=2), LocalSGD(Identity(), every=4), GroupsOf(2))
+    ranks = Ranks(hierarchical, 4, momentum)
+    biases = []
     for _ in range(4):
         ranks.train(1)
-        alike.append([ranks.parameters(r)["0.bias"] for r in range(4)])
-    assert not torch.equal(alike[0][0], alike[0][1])
-    assert torch.equal(alike[1][0], alike[1][1])
-    assert not torch.equal(alike[1][0], alike[1][2])
-    assert all(torch.equal(x, alike[3][0]) for x in alike[3])
+        biases.append([ranks.parameters(r)["0.bias"] for r in range(4)])
+    assert not torch.equal(biases[0][0], biases[0][1])
+    assert torch.equal(biases[1][0], biases[1][1])
+    assert not torch.equal(biases[1][0], biases[1][2])
+    assert all(torch.equal(x, biases[3][0]) for x in biases[3])
 
 
-# --- what it costs
+# --- bytes
 
 
-def test_what_goes_between_groups_is_said_once() -> None:
-    """By whichever rank of a group speaks for a parameter: all of them together say what one group would."""
+def test_parameters_are_sent_between_groups_once() -> None:
+    """Each parameter is sent by one rank of the group, so the group sends one model in total."""
     ranks = Ranks(Hierarchical(Identity(), Identity(), GroupsOf(3)), 6)
     ranks.train(1)
     meters = ranks.reference.meters
     groups = ((0, 1, 2), (3, 4, 5))
     to_other_group = sum(n for r in groups[0] for other, n in meters[r].sent.items() if other in groups[1])
-    whole = sum(p.nbytes for p in model().parameters())
-    assert to_other_group == whole + 3 * FLAGS
-    spoken = [sum(n for about, n in meter.payload_by_unit.items() if about != INSIDE) for meter in meters]
-    assert sum(spoken[:3]) == whole + 3 * FLAGS
-    assert max(spoken) < 0.7 * whole
+    model_bytes = sum(p.nbytes for p in model().parameters())
+    assert to_other_group == model_bytes + 3 * FLAGS
+    payloads = [sum(n for unit, n in meter.payload_by_unit.items() if unit != INSIDE) for meter in meters]
+    assert sum(payloads[:3]) == model_bytes + 3 * FLAGS
+    assert max(payloads) < 0.7 * model_bytes
 
 
-def test_only_what_is_said_between_groups_is_compressed() -> None:
+def test_only_messages_between_groups_are_compressed() -> None:
     ranks = Ranks(Hierarchical(Identity(), ErrorFeedback(PowerSGD(1)), GroupsOf(2)), 4, momentum).train(3)
     meter = ranks.reference.meters[0]
-    near, far = meter.sent[1], sum(n for other, n in meter.sent.items() if other > 1)
-    assert far < near / 2
-    assert ranks.apart() == 0
+    within, between = meter.sent[1], sum(n for other, n in meter.sent.items() if other > 1)
+    assert between < within / 2
+    assert ranks.max_difference() == 0
 
 
-def test_layers_are_those_that_a_rank_speaks_for() -> None:
+def test_layers_lists_the_parameters_that_a_rank_sends() -> None:
     ranks = Ranks(Hierarchical(Identity(), ErrorFeedback(Quantize(4)), GroupsOf(2)), 4).train(2)
     found = [ranks.reference.layers(rank) for rank in range(4)]
     names = [sorted(name for layer in layers.values() for name in layer.names) for layers in found]
@@ -171,11 +171,11 @@ def test_layers_are_those_that_a_rank_speaks_for() -> None:
     assert all(layer.payload_bytes > 0 and layer.residual is not None for layers in found for layer in layers.values())
 
 
-# --- trouble
+# --- unused parameters and errors
 
 
 def test_a_parameter_that_no_group_used_has_no_gradient() -> None:
-    """And one that a single rank used has, on all of them."""
+    """A parameter that a single rank used has a gradient on all ranks."""
     models = [model() for _ in range(4)]
     replicas = [replica_of(m, None, r, 4) for r, m in enumerate(models)]
     reference = ReferenceRun(Hierarchical(Identity(), Cast("float16"), GroupsOf(2)), replicas)
@@ -186,7 +186,7 @@ def test_a_parameter_that_no_group_used_has_no_gradient() -> None:
         assert m[2].weight.grad is None  # type: ignore[index,union-attr]
 
 
-def test_a_gradient_that_is_not_finite_is_heard_of_in_all_groups() -> None:
+def test_a_non_finite_gradient_reaches_all_groups() -> None:
     models = [model() for _ in range(4)]
     reference = ReferenceRun(
         Hierarchical(Identity(), Identity(), GroupsOf(2)), [replica_of(m, None, r, 4) for r, m in enumerate(models)]
@@ -206,13 +206,13 @@ def test_a_gradient_that_is_not_finite_is_heard_of_in_all_groups() -> None:
         (lambda: Hierarchical(Gossip(Identity()), Identity()), "averages gradients or takes LocalSGD within groups"),
         (lambda: Hierarchical(Identity(), Gossip(Identity())), "averages gradients or takes LocalSGD between groups"),
         (lambda: Hierarchical(Identity(), LocalSGD(Identity(), delay=2)), "does not support overlap"),
-        (lambda: Hierarchical(LocalSGD(Identity(), every=3), MEETS), "an every that is a multiple of 3"),
-        (lambda: Hierarchical(MEETS, Identity()), "must have synchronized before it exchanges"),
-        (lambda: Hierarchical(Identity(), MEETS, 4), r"groups such as GroupsOf\(4\) or ByHost\(\), not 4"),
-        (lambda: Hierarchical("dense", MEETS), "a codec or a reducer is needed here, not 'dense'"),
+        (lambda: Hierarchical(LocalSGD(Identity(), every=3), EVERY_FOUR), "an every that is a multiple of 3"),
+        (lambda: Hierarchical(EVERY_FOUR, Identity()), "must have synchronized before it exchanges"),
+        (lambda: Hierarchical(Identity(), EVERY_FOUR, 4), r"groups such as GroupsOf\(4\) or ByHost\(\), not 4"),
+        (lambda: Hierarchical("dense", EVERY_FOUR), "a codec or a reducer is needed here, not 'dense'"),
         (lambda: Hierarchical(Identity(), Identity(), GroupsOf(3)).check(4), "1 would be left over"),
     ],
 )
-def test_a_wrong_setting_is_shown(make: object, problem: str) -> None:
+def test_an_invalid_setting_is_an_error(make: object, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         make()  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""Leader SGD and EASGD: who leads, and what becomes of the others."""
+"""Leader SGD and EASGD: the choice of leaders, pulls, groups, and the center variable."""
 
 import pytest
 import torch
@@ -21,67 +21,67 @@ def tensors(reference: ReferenceRun) -> list[float]:
     return [float(replica.parameters["w"][0]) for replica in reference.replicas]
 
 
-def led(strategy: LeaderSGD, *losses: list[float]) -> list[float]:
-    """Where replicas at 0, 1, 2, ... are after steps with these losses, in which they do not move by themselves."""
+def pulled(strategy: LeaderSGD, *losses: list[float]) -> list[float]:
+    """The positions of replicas that start at 0, 1, 2, ... after steps with these losses and without updates."""
     reference = ReferenceRun(strategy, crowd(len(losses[0])))
-    for of_step in losses:
-        reference.before_update(of_step)
+    for step_losses in losses:
+        reference.before_update(step_losses)
         reference.after_update()
     return tensors(reference)
 
 
-# --- who leads
+# --- the choice of the leader
 
 
 def test_all_are_pulled_towards_the_replica_with_the_lowest_loss() -> None:
-    assert led(LeaderSGD(every=1, pull=0.25), [3.0, 2.0, 1.0, 4.0]) == [0.5, 1.25, 2.0, 2.75]
+    assert pulled(LeaderSGD(every=1, pull=0.25), [3.0, 2.0, 1.0, 4.0]) == [0.5, 1.25, 2.0, 2.75]
 
 
-def test_of_equal_losses_the_first_leads() -> None:
-    assert led(LeaderSGD(every=1, pull=1.0), [3.0, 2.0, 2.0]) == [1.0, 1.0, 1.0]
+def test_the_first_of_equal_losses_leads() -> None:
+    assert pulled(LeaderSGD(every=1, pull=1.0), [3.0, 2.0, 2.0]) == [1.0, 1.0, 1.0]
 
 
-def test_the_window_is_of_as_many_losses_as_there_are() -> None:
-    """Not of zeros before the first ones: a single low loss would not lead otherwise until the window is full."""
-    assert led(LeaderSGD(every=1, pull=1.0, window=100), [5.0, 1.0, 5.0]) == [1.0] * 3
+def test_the_window_averages_only_the_losses_so_far() -> None:
+    """Before it is full, the window does not count zeros, so that a single low loss leads at once."""
+    assert pulled(LeaderSGD(every=1, pull=1.0, window=100), [5.0, 1.0, 5.0]) == [1.0] * 3
     # Means over the last two losses: 4, 3.5 and 5; over all three, the first would lead.
     losses = [[0.0, 9.0, 9.0], [4.0, 3.0, 5.0], [4.0, 4.0, 5.0]]
-    assert led(LeaderSGD(every=3, pull=1.0, window=2), *losses) == [1.0] * 3
-    assert led(LeaderSGD(every=3, pull=1.0, window=3), *losses) == [0.0] * 3
+    assert pulled(LeaderSGD(every=3, pull=1.0, window=2), *losses) == [1.0] * 3
+    assert pulled(LeaderSGD(every=3, pull=1.0, window=3), *losses) == [0.0] * 3
 
 
-def test_who_has_lost_its_way_leads_nobody() -> None:
-    assert led(LeaderSGD(every=1, pull=1.0), [float("nan"), 2.0, -float("inf")]) == [1.0] * 3
+def test_a_replica_with_a_non_finite_loss_never_leads() -> None:
+    assert pulled(LeaderSGD(every=1, pull=1.0), [float("nan"), 2.0, -float("inf")]) == [1.0] * 3
 
 
-def test_leaders_are_copies_and_never_averages() -> None:
-    """With a pull of 1, all are the leader to the bit."""
+def test_with_a_pull_of_1_all_replicas_equal_one_leader() -> None:
+    """They are bit-identical to one replica of a local run, not an average."""
     ranks = Ranks(LeaderSGD(every=5, pull=1.0), 4).train(4)
-    apart = [ranks.parameters(rank) for rank in range(4)]
+    before_pull = [ranks.parameters(rank) for rank in range(4)]
     ranks.train(1)
     alone = Ranks(LocalSGD(Identity(), every=1000), 4).train(5)
     found = ranks.parameters()
     assert any(all(same_bits(found[n], x) for n, x in alone.parameters(r).items()) for r in range(4))
-    assert ranks.apart() == 0
-    assert not any(all(same_bits(found[n], x) for n, x in before.items()) for before in apart)
+    assert ranks.max_difference() == 0
+    assert not any(all(same_bits(found[n], x) for n, x in before.items()) for before in before_pull)
 
 
 # --- groups
 
 
-def test_each_group_has_a_leader_of_its_own_and_all_have_one() -> None:
+def test_groups_are_pulled_to_their_leader_and_to_the_overall_leader() -> None:
     strategy = LeaderSGD(every=2, pull=0.5, groups=GroupsOf(2), local_every=1, local_pull=0.5)
     losses = [1.0, 2.0, 4.0, 3.0]
-    assert led(strategy, losses) == [0.0, 0.5, 2.5, 3.0]
-    # Both leaders of the second step are as they were before anyone was pulled: at 0 and 3.
-    assert led(strategy, losses, losses) == [0.0, 0.125, 1.375, 1.5]
+    assert pulled(strategy, losses) == [0.0, 0.5, 2.5, 3.0]
+    # In the second step both pulls use the leaders' parameters from before the pulls: 0 and 3.
+    assert pulled(strategy, losses, losses) == [0.0, 0.125, 1.375, 1.5]
 
 
-def test_without_groups_only_the_leader_of_all_pulls() -> None:
-    assert led(LeaderSGD(every=2, pull=0.5, local_every=1), [1.0, 2.0]) == [0.0, 1.0]
+def test_without_groups_only_the_overall_leader_pulls() -> None:
+    assert pulled(LeaderSGD(every=2, pull=0.5, local_every=1), [1.0, 2.0]) == [0.0, 1.0]
 
 
-def test_only_the_leader_speaks_but_for_a_loss() -> None:
+def test_only_the_leader_sends_parameters_the_others_send_a_loss() -> None:
     reference = ReferenceRun(LeaderSGD(every=1), crowd(4))
     reference.before_update([2.0, 1.0, 3.0, 4.0])
     reference.after_update()
@@ -90,15 +90,15 @@ def test_only_the_leader_speaks_but_for_a_loss() -> None:
     assert reference.meters[1].sent == {0: 12 + 16, 2: 12 + 16, 3: 12 + 16}
 
 
-# --- pulls in between
+# --- stale pulls
 
 
-def test_a_stale_pull_is_off_by_default_and_spread_over_the_steps_when_asked_for() -> None:
+def test_a_stale_pull_is_off_by_default_and_else_spread_over_the_steps() -> None:
     losses = [1.0, 2.0]
-    assert led(LeaderSGD(every=2, pull=0.5), losses, losses, losses) == [0.0, 0.5]
-    # Before the first pull there is nobody to be pulled to; after it, a quarter of the way a step to who led then.
-    assert led(LeaderSGD(every=2, pull=0.5, stale_pull=0.5), losses) == [0.0, 1.0]
-    assert led(LeaderSGD(every=2, pull=0.5, stale_pull=0.5), *[losses] * 3) == [0.0, 0.375]
+    assert pulled(LeaderSGD(every=2, pull=0.5), losses, losses, losses) == [0.0, 0.5]
+    # Before the first pull no leader is known; after it, each step pulls a quarter of the way to that leader.
+    assert pulled(LeaderSGD(every=2, pull=0.5, stale_pull=0.5), losses) == [0.0, 1.0]
+    assert pulled(LeaderSGD(every=2, pull=0.5, stale_pull=0.5), *[losses] * 3) == [0.0, 0.375]
 
 
 # --- training
@@ -108,19 +108,19 @@ def test_a_stale_pull_is_off_by_default_and_spread_over_the_steps_when_asked_for
     "strategy",
     [LeaderSGD(every=4), LeaderSGD(Cast("float16"), every=4, groups=GroupsOf(2), local_every=2), EASGD(every=4)],
 )
-def test_it_trains_and_keeps_replicas_together(strategy: object) -> None:
+def test_it_trains_and_bounds_the_distance_between_replicas(strategy: object) -> None:
     def momentum(m: nn.Module) -> Optimizer:
         return SGD(m.parameters(), lr=0.1, momentum=0.9)
 
     ranks = Ranks(strategy, 4, momentum).train(80)  # type: ignore[arg-type]
-    free = Ranks(LocalSGD(Identity(), every=1000), 4, momentum).train(80)
-    assert 0 < ranks.apart() < free.apart()
-    begun = sum(loss_of(model(), 5000 + i, 0).item() for i in range(10)) / 10
+    local = Ranks(LocalSGD(Identity(), every=1000), 4, momentum).train(80)
+    assert 0 < ranks.max_difference() < local.max_difference()
+    initial = sum(loss_of(model(), 5000 + i, 0).item() for i in range(10)) / 10
     for m in ranks.models:
-        assert sum(loss_of(m, 5000 + i, 0).item() for i in range(10)) / 10 < begun - 0.5
+        assert sum(loss_of(m, 5000 + i, 0).item() for i in range(10)) / 10 < initial - 0.5
 
 
-def test_parameters_of_a_leader_that_are_not_finite_end_the_run_by_name() -> None:
+def test_non_finite_parameters_of_the_leader_raise_an_error_that_names_them() -> None:
     reference = ReferenceRun(LeaderSGD(every=1), crowd(3))
     reference.replicas[1].parameters["w"][2] = torch.nan
     reference.before_update([2.0, 1.0, 3.0])
@@ -128,7 +128,7 @@ def test_parameters_of_a_leader_that_are_not_finite_end_the_run_by_name() -> Non
         reference.after_update()
 
 
-def test_losses_have_to_be_told() -> None:
+def test_missing_losses_are_an_error() -> None:
     with pytest.raises(ValueError, match=r"LeaderSGD\(\) needs the losses"):
         ReferenceRun(LeaderSGD(), crowd(2)).before_update()
 
@@ -136,7 +136,7 @@ def test_losses_have_to_be_told() -> None:
 # --- EASGD
 
 
-def test_replicas_and_centre_are_drawn_together() -> None:
+def test_replicas_and_center_follow_the_easgd_update() -> None:
     """x -= rate / p * (x - center), center += rate * (mean of x - center)."""
     replicas = crowd(4)
     for replica in replicas:
@@ -159,10 +159,10 @@ def test_replicas_and_centre_are_drawn_together() -> None:
         torch.testing.assert_close(found["w"], torch.full((3,), center))
 
 
-def test_what_is_said_of_the_distance_may_be_compressed() -> None:
-    plain, few = (Ranks(EASGD(reducer, every=4), 4).train(40) for reducer in (Identity(), Quantize(8)))
-    assert few.reference.meters[0].link_bytes < 0.6 * plain.reference.meters[0].link_bytes
-    close(few.parameters(), plain.parameters(), rtol=0.05, atol=0.02)
+def test_easgd_can_compress_the_differences_to_the_center() -> None:
+    plain, compressed = (Ranks(EASGD(reducer, every=4), 4).train(40) for reducer in (Identity(), Quantize(8)))
+    assert compressed.reference.meters[0].link_bytes < 0.6 * plain.reference.meters[0].link_bytes
+    close(compressed.parameters(), plain.parameters(), rtol=0.05, atol=0.02)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +180,6 @@ def test_what_is_said_of_the_distance_may_be_compressed() -> None:
         (lambda: EASGD(rate=0), "a rate above 0 and up to 1, not 0"),
     ],
 )
-def test_a_wrong_setting_is_shown(make: object, problem: str) -> None:
+def test_an_invalid_setting_is_an_error(make: object, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         make()  # type: ignore[operator]

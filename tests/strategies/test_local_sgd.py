@@ -1,4 +1,4 @@
-"""Replicas that take steps of their own and meet: when, what they say, and where they go from there."""
+"""Local SGD: local steps, synchronizations, outer optimizers, compression and delays."""
 
 import warnings
 
@@ -35,14 +35,14 @@ def adam(m: nn.Module) -> Optimizer:
     return Adam(m.parameters(), lr=0.01)
 
 
-def test_one_step_and_a_whole_outer_step_are_data_parallel() -> None:
+def test_synchronizing_every_step_equals_data_parallel() -> None:
     local = Ranks(LocalSGD(Identity(), every=1), 4).train(20)
     dense = Ranks(DataParallel(Identity()), 4).train(20)
     close(local.parameters(), dense.parameters(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("make", [momentum, adam])
-def test_between_meetings_every_replica_goes_its_own_way(make: object) -> None:
+def test_between_synchronizations_replicas_train_locally_without_traffic(make: object) -> None:
     ranks = Ranks(LocalSGD(Identity(), every=5), 3, make)  # type: ignore[arg-type]
     alone = [model() for _ in range(3)]
     optimizers = [make(m) for m in alone]  # type: ignore[operator]
@@ -54,94 +54,94 @@ def test_between_meetings_every_replica_goes_its_own_way(make: object) -> None:
             optimizer.step()
             assert all(same_bits(ranks.parameters(rank)[n], p.detach()) for n, p in m.named_parameters())
     assert ranks.reference.meters[0].link_bytes == 0
-    assert ranks.apart() > 0.01
+    assert ranks.max_difference() > 0.01
     ranks.train(1)
-    assert ranks.apart() == 0, "they have met"
+    assert ranks.max_difference() == 0, "synchronized in this step"
 
 
-def test_a_meeting_is_the_mean_of_all() -> None:
+def test_a_synchronization_sets_all_replicas_to_the_mean() -> None:
     ranks = Ranks(LocalSGD(Identity(), every=3), 4, momentum).train(2)
-    apart = Ranks(LocalSGD(Identity(), every=1000), 4, momentum).train(3)
+    local = Ranks(LocalSGD(Identity(), every=1000), 4, momentum).train(3)
     ranks.train(1)
-    mean = {name: torch.stack([apart.parameters(r)[name] for r in range(4)]).mean(0) for name in apart.parameters()}
+    mean = {name: torch.stack([local.parameters(r)[name] for r in range(4)]).mean(0) for name in local.parameters()}
     close(ranks.parameters(), mean, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("outer", [OuterSGD(0.5), OuterSGD(0.7, momentum=0.9), NESTEROV], ids=repr)
-def test_the_outer_optimizer_does_what_torchs_does(outer: OuterSGD) -> None:
-    """The way back to the last meeting, as the gradient of a model that is stepped by torch.optim.SGD."""
+def test_the_outer_optimizer_equals_torch_sgd_on_the_mean_change(outer: OuterSGD) -> None:
+    """Its gradient is the negated mean change since the last synchronization."""
     ranks = Ranks(LocalSGD(Identity(), every=4, outer=outer), 3, adam)
     anchor = model()
-    stepped = SGD(anchor.parameters(), lr=outer.lr, momentum=outer.momentum, nesterov=outer.nesterov)
+    optimizer = SGD(anchor.parameters(), lr=outer.lr, momentum=outer.momentum, nesterov=outer.nesterov)
     alone = Ranks(LocalSGD(Identity(), every=1000), 3, adam)
     for _ in range(3):
         ranks.train(4)
         alone.train(4)
         for name, p in anchor.named_parameters():
             p.grad = torch.stack([p.detach() - alone.parameters(r)[name] for r in range(3)]).mean(0)
-        stepped.step()
+        optimizer.step()
         close(ranks.parameters(), dict(anchor.named_parameters()), rtol=1e-4, atol=1e-5)
         for m in alone.models:
             m.load_state_dict(anchor.state_dict())
 
 
-def test_post_local_sgd_begins_with_averaged_gradients() -> None:
+def test_post_local_sgd_starts_with_data_parallel_steps() -> None:
     ranks = Ranks(LocalSGD(Identity(), every=4, after=6), 4, momentum).train(6)
     dense = Ranks(DataParallel(Identity()), 4, momentum).train(6)
     close(ranks.parameters(), dense.parameters(), rtol=0, atol=0)
-    said = ranks.reference.meters[0].link_bytes
+    sent = ranks.reference.meters[0].link_bytes
     ranks.train(3)
-    assert ranks.reference.meters[0].link_bytes == said
-    assert ranks.apart() > 0
+    assert ranks.reference.meters[0].link_bytes == sent
+    assert ranks.max_difference() > 0
     ranks.train(1)
-    assert ranks.apart() == 0
+    assert ranks.max_difference() == 0
 
 
-def test_bytes_are_those_of_one_exchange_in_so_many_steps() -> None:
+def test_link_bytes_are_those_of_one_all_reduce_per_synchronization() -> None:
     dense, local = (Ranks(s, 4).train(20) for s in (DataParallel(Identity()), LocalSGD(Identity(), every=10)))
-    there, here = dense.reference.meters[0], local.reference.meters[0]
-    whole = sum(p.nbytes for p in model().parameters())
-    assert here.payload_bytes == 2 * whole
-    assert here.dense_bytes == there.dense_bytes == 20 * whole
-    assert here.link_bytes == there.link_bytes / 10
+    dense_meter, local_meter = dense.reference.meters[0], local.reference.meters[0]
+    model_bytes = sum(p.nbytes for p in model().parameters())
+    assert local_meter.payload_bytes == 2 * model_bytes
+    assert local_meter.dense_bytes == dense_meter.dense_bytes == 20 * model_bytes
+    assert local_meter.link_bytes == dense_meter.link_bytes / 10
 
 
 @pytest.mark.parametrize("reducer", [ErrorFeedback(TopK(0.1)), ErrorFeedback(PowerSGD(1)), Quantize(8)], ids=repr)
-def test_what_is_said_goes_through_any_reducer(reducer: object) -> None:
+def test_local_changes_can_be_compressed_by_any_reducer(reducer: object) -> None:
     plain = Ranks(LocalSGD(Identity(), every=5), 4, momentum).train(60)
-    said = Ranks(LocalSGD(reducer, every=5, fuse_below=0), 4, momentum).train(60)  # type: ignore[arg-type]
-    assert said.apart() == 0
-    assert said.reference.meters[0].link_bytes < plain.reference.meters[0].link_bytes
-    begun = loss_of(model(), 999, 0).item()
-    assert loss_of(said.models[0], 999, 0).item() < begun - 0.2
+    compressed = Ranks(LocalSGD(reducer, every=5, fuse_below=0), 4, momentum).train(60)  # type: ignore[arg-type]
+    assert compressed.max_difference() == 0
+    assert compressed.reference.meters[0].link_bytes < plain.reference.meters[0].link_bytes
+    initial = loss_of(model(), 999, 0).item()
+    assert loss_of(compressed.models[0], 999, 0).item() < initial - 0.2
 
 
-# --- meetings that go on while replicas compute
+# --- synchronizations that overlap with local steps
 
 
 @pytest.mark.parametrize("delay", [1, 2, 4])
-def test_a_delay_keeps_the_mean_and_what_was_done_meanwhile(delay: int) -> None:
-    """With a plain mean, a meeting moves nobody on average: so the mean goes its way as if nobody had met."""
-    held = Ranks(LocalSGD(Identity(), every=4, delay=delay), 3, momentum).train(4)
-    apart = Ranks(LocalSGD(Identity(), every=1000), 3, momentum).train(4)
-    assert held.apart() == apart.apart() > 0, "what is on its way has moved nobody"
-    ways = [dict(held.parameters(r)) for r in range(3)]
-    held.train(delay - 1)
-    before = [held.parameters(r) for r in range(3)]
-    held.reference.land()
+def test_a_delayed_synchronization_keeps_the_updates_made_meanwhile(delay: int) -> None:
+    """On landing, each replica moves by the difference between the mean and its own parameters at launch."""
+    delayed = Ranks(LocalSGD(Identity(), every=4, delay=delay), 3, momentum).train(4)
+    local = Ranks(LocalSGD(Identity(), every=1000), 3, momentum).train(4)
+    assert delayed.max_difference() == local.max_difference() > 0, "messages in flight have no effect yet"
+    launched = [dict(delayed.parameters(r)) for r in range(3)]
+    delayed.train(delay - 1)
+    before = [delayed.parameters(r) for r in range(3)]
+    delayed.reference.land()
     for rank in range(3):
-        for name, p in held.parameters(rank).items():
-            mean = torch.stack([way[name] for way in ways]).mean(0)
-            torch.testing.assert_close(p, before[rank][name] - ways[rank][name] + mean, rtol=1e-5, atol=1e-6)
+        for name, p in delayed.parameters(rank).items():
+            mean = torch.stack([parameters[name] for parameters in launched]).mean(0)
+            torch.testing.assert_close(p, before[rank][name] - launched[rank][name] + mean, rtol=1e-5, atol=1e-6)
 
 
-def test_a_delay_lands_when_it_has_to() -> None:
+def test_a_delayed_synchronization_lands_after_delay_steps() -> None:
     ranks = Ranks(LocalSGD(Identity(), every=4, delay=2), 3)
-    counted = [ranks.train(1).reference.meters[0].link_bytes > 0 for _ in range(7)]
-    assert counted == [False] * 5 + [True] * 2
+    landed = [ranks.train(1).reference.meters[0].link_bytes > 0 for _ in range(7)]
+    assert landed == [False] * 5 + [True] * 2
 
 
-def test_delayed_meetings_train_about_as_well() -> None:
+def test_delayed_synchronizations_train_about_as_well() -> None:
     losses = {}
     for delay in (0, 3):
         ranks = Ranks(LocalSGD(Identity(), every=5, outer=NESTEROV, delay=delay), 4).train(100)
@@ -151,10 +151,10 @@ def test_delayed_meetings_train_about_as_well() -> None:
     assert losses[3] < losses[0] + 0.1
 
 
-# --- trouble
+# --- errors and warnings
 
 
-def test_parameters_that_are_not_finite_end_the_run_by_name() -> None:
+def test_non_finite_parameters_raise_an_error_that_names_them() -> None:
     ranks = Ranks(LocalSGD(Identity(), every=2, fuse_below=0), 3).train(1)
     ranks.models[1][2].weight.data[0, 0] = torch.inf  # type: ignore[index,union-attr]
     ranks.reference.before_update()
@@ -177,18 +177,18 @@ def test_parameters_that_are_not_finite_end_the_run_by_name() -> None:
         (lambda: OuterSGD(1.0, nesterov=True), "needs a momentum above 0"),
     ],
 )
-def test_a_wrong_setting_is_shown(make: object, problem: str) -> None:
+def test_an_invalid_setting_is_an_error(make: object, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         make()  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("codec", [TopK(0.01), RandomK(0.01), Chain(TopK(0.1), Quantize(4))], ids=repr)
-def test_feedback_of_few_entries_under_outer_momentum_is_warned_of(codec: object) -> None:
+def test_sparse_error_feedback_with_outer_momentum_warns(codec: object) -> None:
     with pytest.warns(UserWarning, match="is known to train badly"):
         LocalSGD(ErrorFeedback(codec), outer=NESTEROV)  # type: ignore[arg-type]
 
 
-def test_what_trains_well_is_not_warned_of() -> None:
+def test_other_combinations_do_not_warn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         LocalSGD(ErrorFeedback(TopK(0.01)))

@@ -1,4 +1,4 @@
-"""Units are found once for a model and a reducer, and anew for everything that they depend on."""
+"""Units are cached for a model and a reducer, and computed again if anything that they depend on changes."""
 
 import pytest
 import torch
@@ -9,8 +9,8 @@ from thinwire.strategies.units import units_of
 
 
 def replica(**changed: object) -> Replica:
-    made = Replica.of({"a": torch.zeros(30, 20), "b": torch.zeros(20), "c": torch.zeros(7)}, "dense", size=2)
-    return described(made, c={"kind": "norm"})._replace(**changed)
+    base = Replica.of({"a": torch.zeros(30, 20), "b": torch.zeros(20), "c": torch.zeros(7)}, "dense", size=2)
+    return described(base, c={"kind": "norm"})._replace(**changed)
 
 
 def described(replica: Replica, **changed: dict[str, str]) -> Replica:
@@ -19,7 +19,7 @@ def described(replica: Replica, **changed: dict[str, str]) -> Replica:
     return replica._replace(descriptions={**replica.descriptions, **new})
 
 
-def test_the_same_model_is_looked_at_once() -> None:
+def test_units_of_the_same_model_are_cached() -> None:
     assert units_of(replica(), TopK(0.1), 100) is units_of(replica(), TopK(0.1), 100)
 
 
@@ -38,12 +38,12 @@ def test_the_same_model_is_looked_at_once() -> None:
         (DGC(0.1, clip=1.0), {"size": 3}),
         (LeaderTopK(0.1, least=1), {"descriptions": described(replica(), a={"end": "first"}).descriptions}),
     ],
-    ids=["names", "shapes", "order", "types", "devices", "kinds", "ranks", "ends"],
+    ids=["names", "shapes", "order", "dtypes", "devices", "kinds", "ranks", "ends"],
 )
-def test_what_they_depend_on_is_looked_at(reducer: Identity, changed: dict[str, object]) -> None:
+def test_units_change_with_what_they_depend_on(reducer: Identity, changed: dict[str, object]) -> None:
     assert units_of(replica(), reducer, 100) != units_of(replica(**changed), reducer, 100)
 
 
-def test_they_depend_on_the_method() -> None:
+def test_units_depend_on_the_reducer_and_on_fuse_below() -> None:
     found = {units_of(replica(), reducer, fused) for reducer in (Identity(), TopK(0.1)) for fused in (0, 100)}
     assert len(found) == 4

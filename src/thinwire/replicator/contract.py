@@ -65,7 +65,7 @@ class Contract:
             self._broken = error
             raise
 
-    def leave(self, problem: BaseException) -> None:
+    def abort(self, problem: BaseException) -> None:
         """Stop because of this error, and notify the replicas that wait for this one."""
         if self._broken is None:
             self._broken = problem

@@ -260,7 +260,7 @@ class Replicator:
         return int(seed)
 
     def _leave(self, problem: BaseException) -> None:
-        notify = [*(contract.leave for contract in self._contracts), *(handle.abort for handle in self.handles)]
+        notify = [*(contract.abort for contract in self._contracts), *(handle.abort for handle in self.handles)]
         leave(problem, self._world, notify)
 
     @property

@@ -1,4 +1,4 @@
-"""AB-training: its phases, who trains what, what groups agree on, and what its authors' code gets wrong."""
+"""AB-training: phases, groups, synchronization modes, the optimizer, checkpoints and bytes."""
 
 import io
 from collections.abc import Callable
@@ -59,27 +59,27 @@ def weights(crew: Ranks) -> list[Tensor]:
 # --- phases
 
 
-def test_weights_are_whole_then_factored_then_whole_for_a_while() -> None:
+def test_full_rank_and_factored_phases_alternate() -> None:
     crew = ranks()
     phases = []
     for _ in range(16):
         phases.append(entry(crew).rank is not None)
         crew.train(1)
-    whole, factored = [False], [True]
-    assert phases == whole * 3 + factored * 4 + whole * 2 + factored * 4 + whole * 2 + factored
+    full, factored = [False], [True]
+    assert phases == full * 3 + factored * 4 + full * 2 + factored * 4 + full * 2 + factored
 
 
-def test_without_whole_steps_weights_are_factored_anew() -> None:
+def test_without_full_rank_steps_weights_are_factored_again() -> None:
     crew = ranks(full=0)
     crew.train(3)
     first = entry(crew).a.detach().clone()
     crew.train(6)
     assert entry(crew).rank is not None
     assert not torch.equal(first, entry(crew).a.detach())
-    assert len({tuple(x.flatten().tolist()) for x in weights(crew)}) == 1, "and all begin alike again"
+    assert len({tuple(x.flatten().tolist()) for x in weights(crew)}) == 1, "all replicas are identical again"
 
 
-def test_the_beginning_is_data_parallel() -> None:
+def test_training_starts_with_data_parallel_steps() -> None:
     crew, dense = ranks(after=8).train(8), Ranks(DataParallel(Identity()), 4, momentum, build=deep).train(8)
     for rank in range(4):
         close(
@@ -90,32 +90,32 @@ def test_the_beginning_is_data_parallel() -> None:
         )
 
 
-def test_a_model_may_be_factored_from_the_start() -> None:
-    """After the first update, that is."""
+def test_after_0_factors_the_model_after_the_first_update() -> None:
+    """There is no full-rank phase before."""
     crew = ranks(after=0)
     phases = [entry(crew.train(1)).rank is not None for _ in range(8)]
     assert phases == [True] * 4 + [False] * 2 + [True] * 2
 
 
 def test_the_first_factors_are_truncated_too() -> None:
-    """Else they hold more than the weight."""
+    """Otherwise they would have more entries than the weight."""
     crew = ranks(cutoff=0.6).train(2)
     singular = torch.linalg.svdvals(entry(crew).matrix())
     crew.train(1)
     assert 1 <= entry(crew).rank < 10
     assert entry(crew).rank < len(singular)
-    again = torch.linalg.svdvals(entry(crew).matrix())
-    assert float(again[entry(crew).rank - 1]) > 0.6 * float(again[0])
+    truncated = torch.linalg.svdvals(entry(crew).matrix())
+    assert float(truncated[entry(crew).rank - 1]) > 0.6 * float(truncated[0])
 
 
-def test_factors_are_those_of_one_rank() -> None:
-    """Also where another rank's library would have turned them."""
+def test_all_ranks_have_the_factors_that_rank_0_computed() -> None:
+    """Even if the math library of another rank gives factors of the opposite sign."""
     crew = ranks().train(2)
     for rank, replica in enumerate(crew.replicas):
         found = factored_model_of(replica).factorable[0]
-        plainly = found.decomposed
-        turn = 1.0 if rank == 0 else -1.0
-        found.decomposed = lambda cutoff, plainly=plainly, turn=turn: tuple(turn * x for x in plainly(cutoff))  # type: ignore[method-assign]
+        original = found.decomposed
+        sign = 1.0 if rank == 0 else -1.0
+        found.decomposed = lambda cutoff, original=original, sign=sign: tuple(sign * x for x in original(cutoff))  # type: ignore[method-assign]
     crew.train(1)
     for rank in range(4):
         assert same_bits(entry(crew, rank).a.detach(), entry(crew).a.detach())
@@ -125,7 +125,7 @@ def test_factors_are_those_of_one_rank() -> None:
 # --- groups
 
 
-def test_one_half_trains_a_the_other_b_and_each_alone() -> None:
+def test_one_half_of_the_ranks_trains_a_and_the_other_half_b() -> None:
     crew = ranks().train(3)
     a, b = entry(crew).a.detach().clone(), entry(crew).b.detach().clone()
     crew.train(2)
@@ -138,16 +138,16 @@ def test_one_half_trains_a_the_other_b_and_each_alone() -> None:
     first, second = crew.parameters(0), crew.parameters(2)
     close(crew.parameters(1), first, rtol=0, atol=0)
     close(crew.parameters(3), second, rtol=0, atol=0)
-    assert not torch.equal(first["0.weight"], second["0.weight"]), "what is kept whole goes its group's way too"
+    assert not torch.equal(first["0.weight"], second["0.weight"]), "full-rank layers also differ between groups"
 
 
-def test_nothing_goes_between_groups_while_they_train_factors() -> None:
+def test_no_messages_between_groups_while_factors_are_trained() -> None:
     crew = ranks().train(3)
     before = {rank: dict(meter.sent) for rank, meter in enumerate(crew.reference.meters)}
     crew.train(3)
     for rank, meter in enumerate(crew.reference.meters):
-        near = {0: 1, 1: 0, 2: 3, 3: 2}[rank]
-        assert {other for other, n in meter.sent.items() if n > before[rank].get(other, 0)} == {near}
+        neighbor = {0: 1, 1: 0, 2: 3, 3: 2}[rank]
+        assert {other for other, n in meter.sent.items() if n > before[rank].get(other, 0)} == {neighbor}
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_nothing_goes_between_groups_while_they_train_factors() -> None:
         ({"groups": GroupsOf(3), "sync": "only-b"}, (), ((0, 1, 2), (3, 4, 5)), "bbbbbb"),
     ],
 )
-def test_ranks_are_in_groups(settings: Any, hosts: Any, groups: Any, trained: str) -> None:
+def test_groups_and_the_factor_that_each_rank_trains(settings: Any, hosts: Any, groups: Any, trained: str) -> None:
     crew = ranks(6, hosts=hosts, **settings)
     assert strategy(crew).groups_of(6, hosts) == groups
     assert "".join(strategy(crew).trains(replica) for replica in crew.replicas) == trained
@@ -168,19 +168,19 @@ def test_ranks_are_in_groups(settings: Any, hosts: Any, groups: Any, trained: st
     assert all(x.isfinite().all() for x in weights(crew))
 
 
-def test_one_group_trains_b_in_step() -> None:
-    """The form without groups: all ranks are alike at all times."""
+def test_one_group_trains_b_with_identical_replicas() -> None:
+    """The form without groups: replicas are identical at all times."""
     crew = ranks(groups=OneGroup(), sync="only-b")
     for _ in range(12):
         crew.train(1)
-        assert crew.apart() == 0
+        assert crew.max_difference() == 0
 
 
-# --- what groups agree on
+# --- synchronization
 
 
 def manual(crew: Ranks, sync: str) -> Tensor:
-    """The weight that a sync should leave, by its definition."""
+    """The weight after a synchronization, by the definition of the mode."""
     a = [entry(crew, r).a.detach() for r in range(4)]
     b = [entry(crew, r).b.detach() for r in range(4)]
     if sync == "only-learned":
@@ -193,7 +193,7 @@ def manual(crew: Ranks, sync: str) -> Tensor:
 
 
 @pytest.mark.parametrize("sync", ["only-learned", "with-stale", "full", "only-b"])
-def test_groups_agree_on_what_the_mode_says(sync: str) -> None:
+def test_each_sync_mode_follows_its_definition(sync: str) -> None:
     crew = ranks(sync=sync, groups=GroupsOf(2)).train(5)
     expected, rest = manual(crew, sync), [crew.parameters(r) for r in range(4)]
     with torch.no_grad():
@@ -202,25 +202,25 @@ def test_groups_agree_on_what_the_mode_says(sync: str) -> None:
         torch.testing.assert_close(agreed["3.weight"], expected, rtol=1e-4, atol=1e-5)
         assert same_bits(agreed["3.weight"], found[0]["3.weight"])
         for name in ("0.weight", "0.bias", "1.weight", "3.bias", "5.weight", "5.bias"):
-            mean = torch.stack([of_rank[name] for of_rank in rest]).mean(0)
+            mean = torch.stack([parameters[name] for parameters in rest]).mean(0)
             torch.testing.assert_close(agreed[name], mean, rtol=1e-4, atol=1e-6)
     close(crew.parameters(), rest[0], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("sync", ["only-learned", "with-stale", "full", "only-b"])
-def test_vectors_and_what_stays_whole_are_never_lost(sync: str) -> None:
-    """The authors' code throws away what all but one group has learned of them."""
+def test_vectors_and_full_rank_layers_are_averaged_over_all_groups(sync: str) -> None:
+    """The authors' code keeps those of one group and discards the others."""
     crew = ranks(sync=sync, groups=GroupsOf(2)).train(6)
     before = [crew.parameters(r)["5.bias"] for r in range(4)]
     assert not torch.equal(before[0], before[2])
     crew.train(1)
-    assert crew.apart() == 0
-    alone = ranks(sync=sync, groups=GroupsOf(2), every=1000).train(7)
-    mean = (alone.parameters(0)["5.bias"] + alone.parameters(2)["5.bias"]) / 2
+    assert crew.max_difference() == 0
+    local = ranks(sync=sync, groups=GroupsOf(2), every=1000).train(7)
+    mean = (local.parameters(0)["5.bias"] + local.parameters(2)["5.bias"]) / 2
     torch.testing.assert_close(crew.parameters()["5.bias"], mean, rtol=1e-4, atol=1e-6)
 
 
-def test_batch_norms_exchange_nothing() -> None:
+def test_batch_norm_statistics_are_not_exchanged() -> None:
     crew = ranks(2).train(5)
     statistics = [m[1].running_mean for m in crew.models]  # type: ignore[index,union-attr]
     assert not torch.equal(*statistics)  # type: ignore[call-overload]
@@ -229,39 +229,39 @@ def test_batch_norms_exchange_nothing() -> None:
 
 @pytest.mark.parametrize("sync", ["only-learned", "with-stale", "full", "only-b"])
 @pytest.mark.parametrize("make", [momentum, adam])
-def test_with_whole_weights_all_are_in_step(sync: str, make: Any) -> None:
-    """What optimizers remember has to be the same for that, also of what groups have trained by themselves."""
+def test_replicas_are_identical_in_full_rank_phases(sync: str, make: Any) -> None:
+    """This requires identical optimizer states, including those of parameters that groups trained separately."""
     crew = ranks(sync=sync, groups=GroupsOf(2), make=make, full=3).train(3)
-    assert crew.apart() == 0
+    assert crew.max_difference() == 0
     crew.train(2)
-    assert crew.apart() > 0
+    assert crew.max_difference() > 0
     crew.train(1)
     for _ in range(3):
         assert entry(crew).rank is None
-        assert crew.apart() == 0
+        assert crew.max_difference() == 0
         crew.train(1)
 
 
 # --- merging
 
 
-def test_splitting_without_truncation_and_merging_changes_nothing() -> None:
+def test_factoring_without_truncation_does_not_change_the_model() -> None:
     crew = ranks(cutoff=0.0).train(2)
-    apart = ranks(cutoff=0.0, after=1000).train(3)
+    unfactored = ranks(cutoff=0.0, after=1000).train(3)
     crew.train(1)
     for rank in range(4):
-        torch.testing.assert_close(entry(crew, rank).matrix(), entry(apart, rank).matrix(), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(entry(crew, rank).matrix(), entry(unfactored, rank).matrix(), rtol=1e-5, atol=1e-6)
     x = torch.randn(5, 6)
-    for m in (*crew.models, *apart.models):
+    for m in (*crew.models, *unfactored.models):
         m.eval()
-    torch.testing.assert_close(crew.models[0](x), apart.models[0](x), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(merged(crew.models[0]).eval()(x), apart.models[0](x), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(crew.models[0](x), unfactored.models[0](x), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(merged(crew.models[0]).eval()(x), unfactored.models[0](x), rtol=1e-4, atol=1e-5)
 
 
 # --- the optimizer
 
 
-def test_the_learning_rate_drops_at_each_change_and_climbs() -> None:
+def test_the_learning_rate_drops_at_each_change_of_phase_and_rises_again() -> None:
     crew = ranks(rebound=3)
     seen: list[float] = []
     for optimizer in crew.optimizers[:1]:
@@ -273,7 +273,7 @@ def test_the_learning_rate_drops_at_each_change_and_climbs() -> None:
     assert crew.optimizers[0].param_groups[0]["lr"] == 0.1
 
 
-def test_a_schedule_goes_on_as_if_nothing_had_been_lowered() -> None:
+def test_a_schedule_sees_the_unscaled_learning_rate() -> None:
     crew = ranks(rebound=4)
     schedule = StepLR(crew.optimizers[0], 1, 0.9)
     for step in range(12):
@@ -283,19 +283,19 @@ def test_a_schedule_goes_on_as_if_nothing_had_been_lowered() -> None:
 
 
 @pytest.mark.parametrize("moments", ["carry", "reset"])
-def test_what_the_optimizer_remembers_goes_through_or_is_forgotten(moments: str) -> None:
+def test_moments_are_carried_over_or_reset(moments: str) -> None:
     crew = ranks(make=adam, moments=moments).train(3)
     state = crew.optimizers[0].state
     assert (entry(crew).a in state) == (moments == "carry")
-    assert crew.models[0][0].weight in state, "of what is not changed, it is kept"  # type: ignore[index]
+    assert crew.models[0][0].weight in state, "the state of unfactored parameters is kept"  # type: ignore[index]
     crew.train(4)
     assert entry(crew).rank is None
     assert (entry(crew).weight in state) == (moments == "carry")
     assert entry(crew).a not in state
 
 
-def test_a_loss_that_is_still_around_does_not_matter() -> None:
-    """A graph keeps the ends that gradients go to, which know the shapes of before."""
+def test_keeping_old_losses_does_not_break_factoring() -> None:
+    """An autograd graph keeps nodes for gradients of the previous shapes."""
     crew = ranks(2, full=0, after=1, every=2, cutoff=0.5)
     kept = []
     for step in range(8):
@@ -326,18 +326,18 @@ def test_a_loss_that_is_still_around_does_not_matter() -> None:
         lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9, nesterov=True),
     ],
 )
-def test_any_optimizer_goes_through_all_phases(make: Callable[[nn.Module], Optimizer]) -> None:
+def test_any_torch_optimizer_works_in_all_phases(make: Callable[[nn.Module], Optimizer]) -> None:
     crew = ranks(make=make, cutoff=0.4).train(13)
     assert all(x.isfinite().all() for x in weights(crew))
     assert entry(crew).rank is None
-    assert crew.apart() == 0
+    assert crew.max_difference() == 0
 
 
 # --- checkpoints
 
 
 @pytest.mark.parametrize("at", range(1, 12))
-def test_a_checkpoint_in_any_phase_goes_on_to_the_bit(at: int) -> None:
+def test_resuming_from_a_checkpoint_of_any_phase_gives_the_same_bits(at: int) -> None:
     settings = {"make": adam, "rebound": 2, "reducer": Quantize(8), "cutoff": 0.3}
     first = ranks(**settings).train(at)
     file = io.BytesIO()
@@ -350,43 +350,43 @@ def test_a_checkpoint_in_any_phase_goes_on_to_the_bit(at: int) -> None:
     )
     file.seek(0)
     second = ranks(**settings)
-    for rank, (of_model, of_optimizer, state) in enumerate(torch.load(file, weights_only=True)):
-        second.models[rank].load_state_dict(of_model)
-        second.optimizers[rank].load_state_dict(of_optimizer)
+    for rank, (model_state, optimizer_state, state) in enumerate(torch.load(file, weights_only=True)):
+        second.models[rank].load_state_dict(model_state)
+        second.optimizers[rank].load_state_dict(optimizer_state)
         second.reference.states[rank] = restored(strategy(second).init(second.replicas[rank]), state)
     second.step = at
     for crew in (first, second):
         crew.train(7)
     for rank in range(4):
-        here, there = first.parameters(rank), second.parameters(rank)
-        assert all(same_bits(x, there[name]) for name, x in here.items())
+        expected, resumed = first.parameters(rank), second.parameters(rank)
+        assert all(same_bits(x, resumed[name]) for name, x in expected.items())
     assert same_states(first.reference.states, second.reference.states)
 
 
-# --- what it costs, and trouble
+# --- bytes, training and errors
 
 
-def test_bytes_are_those_of_factors_within_groups() -> None:
+def test_payload_bytes_are_those_of_the_factors() -> None:
     crew = ranks(cutoff=0.6, after=2, every=20, full=1).train(2)
     rank, before = entry(crew).rank, dict(crew.reference.meters[0].payload_by_unit)
     crew.train(5)
-    said = crew.reference.meters[0].payload_by_unit
+    payload = crew.reference.meters[0].payload_by_unit
     rest = sum(p.nbytes for n, p in crew.parameters().items() if n not in ("3.weight", "3.factor_a", "3.factor_b"))
-    flags = 4 + 1  # which of 8 parameters got a gradient: a size and bits
-    assert said[FACTORS] == 5 * (4 * 10 * rank + rest + flags)
-    assert said[WEIGHTS] == before[WEIGHTS] == 2 * (sum(p.nbytes for p in deep().parameters()) + flags)
-    assert said[SYNC] == 8 + 4 * rank * (10 + 12), "one rank tells the factors, and how many there are"
+    flags = 4 + 1  # a size, and a bit for each of 8 parameters that got a gradient
+    assert payload[FACTORS] == 5 * (4 * 10 * rank + rest + flags)
+    assert payload[WEIGHTS] == before[WEIGHTS] == 2 * (sum(p.nbytes for p in deep().parameters()) + flags)
+    assert payload[SYNC] == 8 + 4 * rank * (10 + 12), "one rank sends the factors and their rank"
 
 
-def test_it_trains() -> None:
+def test_training_lowers_the_loss() -> None:
     crew = ranks(after=20, every=20, full=5, rebound=3, cutoff=0.2).train(100)
     mean = deep()
     mean.load_state_dict(crew.reference.consensus([dict(m.named_buffers()) for m in crew.models]).means, strict=False)
-    begun = sum(loss_of(deep(), 5000 + i, 0).item() for i in range(10)) / 10
-    assert sum(loss_of(mean, 5000 + i, 0).item() for i in range(10)) / 10 < begun - 0.5
+    initial = sum(loss_of(deep(), 5000 + i, 0).item() for i in range(10)) / 10
+    assert sum(loss_of(mean, 5000 + i, 0).item() for i in range(10)) / 10 < initial - 0.5
 
 
-def test_weights_that_are_not_finite_end_the_run_by_name() -> None:
+def test_non_finite_weights_raise_an_error_that_names_them() -> None:
     crew = ranks().train(2)
     for m in crew.models:
         m[3].weight.data[0, 0] = torch.inf  # type: ignore[index,union-attr]
@@ -410,6 +410,6 @@ def test_weights_that_are_not_finite_end_the_run_by_name() -> None:
         ({"reducer": 4}, "a codec or a reducer is needed here, not 4"),
     ],
 )
-def test_a_wrong_setting_is_shown(settings: dict[str, Any], problem: str) -> None:
+def test_an_invalid_setting_is_an_error(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         ABTraining(**settings)

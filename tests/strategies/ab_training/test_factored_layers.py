@@ -1,4 +1,4 @@
-"""Layers that are factored and made whole again: the same outputs and gradients as the layer that they stand for."""
+"""Factored layers: the same outputs and gradients as the original layer, optimizer states, and files."""
 
 import io
 from collections.abc import Callable
@@ -37,8 +37,8 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
 }
 
 
-class Between(nn.Module):
-    """A layer between two others, as the first and the last stay whole."""
+class Model(nn.Module):
+    """A model of one layer."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -48,13 +48,13 @@ class Between(nn.Module):
         return self.layer(x)  # type: ignore[no-any-return]
 
 
-def made(kind: str) -> tuple[nn.Module, Tensor]:
+def model_and_input(kind: str) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
     build, example = LAYERS[kind]
-    return Between(build()), example()
+    return Model(build()), example()
 
 
-def opened(model: nn.Module, make: Callable[[nn.Module], Optimizer] | None = None) -> FactoredModel:
+def factorable(model: nn.Module, make: Callable[[nn.Module], Optimizer] | None = None) -> FactoredModel:
     return FactoredModel(model, (make or (lambda m: SGD(m.parameters(), lr=0.1)))(model), ends=False)
 
 
@@ -65,11 +65,11 @@ def split(factored_model: FactoredModel, cutoff: float = 0.0, train: str = "a", 
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_nothing_changes_by_splitting_without_loss(kind: str) -> None:
-    model, x = made(kind)
+def test_factoring_without_truncation_does_not_change_outputs(kind: str) -> None:
+    model, x = model_and_input(kind)
     expected = model(x)
-    factored_model = opened(model)
-    assert same_bits(model(x), expected), "whole, it is what it was"
+    factored_model = factorable(model)
+    assert same_bits(model(x), expected), "full-rank, the output is unchanged"
     split(factored_model)
     torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(model.layer.weight, factored_model.factorable[0].matrix().view_as(model.layer.weight))
@@ -83,56 +83,56 @@ def test_nothing_changes_by_splitting_without_loss(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("rank", [1, 3])
-def test_a_layer_of_low_rank_is_the_layer_with_its_product(kind: str, rank: int) -> None:
-    """Outputs and gradients, whichever way it computes them."""
-    model, x = made(kind)
-    factored_model = opened(model)
+def test_a_low_rank_layer_equals_the_layer_with_the_product_as_weight(kind: str, rank: int) -> None:
+    """In outputs and gradients, for each way of computing them."""
+    model, x = model_and_input(kind)
+    factored_model = factorable(model)
     (entry,) = factored_model.factorable
     a, b = entry.decomposed(0.0)
     entry.split(a[:, :rank], b[:rank], "carry")
     entry.train("a", "b")
-    whole = merged(model)
-    assert type(whole.layer) is type(LAYERS[kind][0]())
-    torch.testing.assert_close(model(x), whole(x), rtol=1e-4, atol=1e-5)
+    full = merged(model)
+    assert type(full.layer) is type(LAYERS[kind][0]())
+    torch.testing.assert_close(model(x), full(x), rtol=1e-4, atol=1e-5)
     out = random(*model(x).shape, seed=5)
     model(x).backward(out)
-    whole(x).backward(out)
-    gradient = whole.layer.weight.grad.flatten(1)  # type: ignore[union-attr,operator]
+    full(x).backward(out)
+    gradient = full.layer.weight.grad.flatten(1)  # type: ignore[union-attr,operator]
     torch.testing.assert_close(entry.a.grad, gradient @ b[:rank].T, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(entry.b.grad, a[:, :rank].T @ gradient, rtol=1e-3, atol=1e-4)
 
 
-def test_a_thin_layer_costs_what_its_rank_says() -> None:
-    """Counted in multiplications: two thin products, and no product of the factors."""
+def test_a_low_rank_layer_has_the_flops_of_two_low_rank_products() -> None:
+    """The product of the factors is not computed, unless that is cheaper."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    model = Between(nn.Linear(256, 256, bias=False))
+    model = Model(nn.Linear(256, 256, bias=False))
     x = random(512, 256)
-    factored_model = opened(model)
-    with FlopCounterMode(display=False) as whole:
+    factored_model = factorable(model)
+    with FlopCounterMode(display=False) as full:
         model(x)
     (entry,) = factored_model.factorable
     a, b = entry.decomposed(0.0)
     entry.split(a[:, :8], b[:8], "carry")
-    with FlopCounterMode(display=False) as few:
+    with FlopCounterMode(display=False) as low_rank:
         model(x)
-    assert few.get_total_flops() == whole.get_total_flops() * 2 * 8 / 256
+    assert low_rank.get_total_flops() == full.get_total_flops() * 2 * 8 / 256
     with FlopCounterMode(display=False) as one:
         model(x[:1])
     assert one.get_total_flops() == 2 * 8 * (256 + 256)
     entry.merge(entry.matrix())
-    entry.split(a[:, :200], b[:200], "carry")  # where two products would cost more, the weight is computed
-    with FlopCounterMode(display=False) as thick:
+    entry.split(a[:, :200], b[:200], "carry")  # two products would cost more, so the weight is computed
+    with FlopCounterMode(display=False) as high_rank:
         model(x)
-    assert thick.get_total_flops() == 2 * (256 * 200 * 256 + 512 * 256 * 256)
+    assert high_rank.get_total_flops() == 2 * (256 * 200 * 256 + 512 * 256 * 256)
 
 
-def test_attention_is_factored_in_all_its_projections() -> None:
+def test_all_projections_of_attention_are_factored() -> None:
     torch.manual_seed(0)
     model = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
     x = random(3, 5, 16)
     expected = model(x)
-    factored_model = opened(model)
+    factored_model = factorable(model)
     assert [entry.name for entry in factored_model.factorable] == [
         "self_attn",
         "self_attn.out_proj",
@@ -151,7 +151,7 @@ def test_attention_is_factored_in_all_its_projections() -> None:
 
 
 @pytest.mark.parametrize("cutoff", [0.0, 0.1, 0.5, 0.9])
-def test_truncation_keeps_what_the_cutoff_says(cutoff: float) -> None:
+def test_truncation_keeps_singular_values_above_the_cutoff(cutoff: float) -> None:
     values = torch.tensor([8.0, 4.0, 1.0, 0.8, 0.5, 0.1])
     u, v = (torch.linalg.qr(random(n, 6, seed=n))[0] for n in (9, 7))
     a, b = decomposed((u * values) @ v.T, cutoff)
@@ -159,26 +159,28 @@ def test_truncation_keeps_what_the_cutoff_says(cutoff: float) -> None:
     assert a.shape == (9, kept)
     assert b.shape == (kept, 7)
     torch.testing.assert_close(a @ b, (u[:, :kept] * values[:kept]) @ v[:, :kept].T, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(a.square().sum(0), values[:kept], rtol=1e-4, atol=1e-5)  # each takes a root of them
+    torch.testing.assert_close(
+        a.square().sum(0), values[:kept], rtol=1e-4, atol=1e-5
+    )  # each factor has the root of the singular values
     torch.testing.assert_close(b.square().sum(1), values[:kept], rtol=1e-4, atol=1e-5)
 
 
-def test_one_direction_is_always_kept_and_can_be_trained() -> None:
+def test_a_zero_matrix_keeps_one_trainable_direction() -> None:
     a, b = decomposed(torch.zeros(4, 3), 0.5)
     assert a.shape == (4, 1)
     assert not (a @ b).any()
     assert b.any(), "two zero factors would have no gradients"
 
 
-# --- what an optimizer remembers
+# --- the optimizer's state
 
 
 @pytest.mark.parametrize("make", [lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9), lambda m: Adam(m.parameters())])
 @pytest.mark.parametrize("which", ["a", "b"])
-def test_means_of_gradients_go_over_to_factors_exactly(make: Callable[[nn.Module], Optimizer], which: str) -> None:
-    """A momentum of G is one of G B' for A, and of A' G for B."""
-    model, _ = made("linear")
-    factored_model = opened(model, make)
+def test_first_moments_are_projected_onto_factors_exactly(make: Callable[[nn.Module], Optimizer], which: str) -> None:
+    """A momentum of G becomes G B' for A, and A' G for B."""
+    model, _ = model_and_input("linear")
+    factored_model = factorable(model, make)
     for seed in range(3):
         factored_model.optimizer.zero_grad()
         model(random(7, 12, seed=seed)).square().sum().backward()
@@ -194,7 +196,7 @@ def test_means_of_gradients_go_over_to_factors_exactly(make: Callable[[nn.Module
     if "exp_avg_sq" in state:
         assert (found["exp_avg_sq"] >= 0).all()
         assert found["step"] == state["step"]
-    # What is known of the weight waits for it; of the frozen factor, nothing is to be known.
+    # The weight's state is kept until it is merged again; the frozen factor has none.
     assert getattr(entry, "b" if which == "a" else "a") not in factored_model.optimizer.state
     entry.merge(entry.matrix())
     entry.train("weight")
@@ -203,9 +205,9 @@ def test_means_of_gradients_go_over_to_factors_exactly(make: Callable[[nn.Module
     assert entry.b not in factored_model.optimizer.state
 
 
-def test_moments_can_be_forgotten_instead() -> None:
-    model, x = made("linear")
-    factored_model = opened(model, lambda m: AdamW(m.parameters()))
+def test_moments_can_be_reset() -> None:
+    model, x = model_and_input("linear")
+    factored_model = factorable(model, lambda m: AdamW(m.parameters()))
     model(x).sum().backward()
     factored_model.optimizer.step()
     split(factored_model, moments="reset")
@@ -217,9 +219,9 @@ def test_moments_can_be_forgotten_instead() -> None:
 @pytest.mark.parametrize(
     "make", [lambda m: SGD(m.parameters(), lr=0.1, momentum=0.9), lambda m: AdamW(m.parameters(), foreach=True)]
 )
-def test_an_optimizer_goes_on_through_all_changes(kind: str, make: Callable[[nn.Module], Optimizer]) -> None:
-    model, x = made(kind)
-    factored_model = opened(model, make)
+def test_an_optimizer_works_through_factoring_and_merging(kind: str, make: Callable[[nn.Module], Optimizer]) -> None:
+    model, x = model_and_input(kind)
+    factored_model = factorable(model, make)
     (entry,) = factored_model.factorable
 
     def step() -> None:
@@ -227,7 +229,7 @@ def test_an_optimizer_goes_on_through_all_changes(kind: str, make: Callable[[nn.
         model(x).square().mean().backward()
         factored_model.optimizer.step()
 
-    begun = model(x).square().mean().item()
+    initial = model(x).square().mean().item()
     for which in ("a", "b"):
         step()
         split(factored_model, 0.3, which)
@@ -236,14 +238,14 @@ def test_an_optimizer_goes_on_through_all_changes(kind: str, make: Callable[[nn.
         assert same_bits((entry.b if which == "a" else entry.a).detach(), frozen)
         entry.merge(entry.matrix())
         entry.train("weight")
-    assert model(x).square().mean().item() < begun
+    assert model(x).square().mean().item() < initial
     factored_model.end()
     assert len(factored_model.optimizer.param_groups[0]["params"]) == len(list(model.parameters()))
 
 
-def test_learning_rates_are_lowered_for_an_update_and_given_back() -> None:
-    model, _ = made("linear")
-    factored_model = opened(model)
+def test_scaled_learning_rates_are_restored() -> None:
+    model, _ = model_and_input("linear")
+    factored_model = factorable(model)
     factored_model.scale_lr(0.0)
     assert factored_model.optimizer.param_groups[0]["lr"] == 1e-5
     factored_model.scale_lr(0.5)
@@ -252,10 +254,10 @@ def test_learning_rates_are_lowered_for_an_update_and_given_back() -> None:
     assert factored_model.optimizer.param_groups[0]["lr"] == 0.1
     factored_model.optimizer.param_groups[0]["lr"] = 1e-7
     factored_model.scale_lr(0.5)
-    assert factored_model.optimizer.param_groups[0]["lr"] == 5e-8, "it never rises"
+    assert factored_model.optimizer.param_groups[0]["lr"] == 5e-8, "scaling never raises it"
 
 
-# --- which layers
+# --- which layers are factored
 
 
 def net() -> nn.Sequential:
@@ -276,19 +278,19 @@ def names(*args: object, **settings: object) -> list[str]:
     return [entry.name for entry in FactoredModel(model, SGD(model.parameters(), lr=0.1), *args, **settings).factorable]  # type: ignore[arg-type]
 
 
-def test_the_first_and_the_last_stay_whole_and_what_is_named() -> None:
+def test_the_first_the_last_and_kept_layers_stay_full_rank() -> None:
     assert names() == ["2", "4", "5"]
     assert names(ends=False) == ["0", "2", "4", "5", "6"]
     assert names(["4"]) == ["2", "5"]
     assert names(["[245]"], ends=False) == ["0", "6"]
 
 
-def test_a_pattern_that_matches_nothing_is_told_of() -> None:
+def test_a_keep_pattern_without_a_match_warns() -> None:
     with pytest.warns(UserWarning, match=r"'haed\.\*' of keep matches no layer that can be factored"):
         assert names(["haed.*"]) == ["2", "4", "5"]
 
 
-def test_where_nothing_is_left_to_factor_it_is_an_error() -> None:
+def test_a_model_without_a_factorable_layer_is_an_error() -> None:
     with pytest.raises(ValueError, match="no layer whose weight can be factored: besides the first and the last, it"):
         names(["*"])
     model = nn.Sequential(nn.LSTM(4, 4))
@@ -296,17 +298,17 @@ def test_where_nothing_is_left_to_factor_it_is_an_error() -> None:
         FactoredModel(model, SGD(model.parameters(), lr=0.1), ends=False)
 
 
-def test_what_cannot_be_factored_stays_whole() -> None:
-    """Tied, frozen, not in the optimizer, with rules of its own, or of a kind that is not known."""
+def test_layers_that_cannot_be_factored_stay_full_rank() -> None:
+    """Tied, frozen, not in the optimizer, with max_norm, or a subclass."""
 
-    class Mine(nn.Linear):
+    class Subclass(nn.Linear):
         pass
 
     model = nn.Sequential(
         nn.Linear(4, 4),
         nn.Linear(4, 4),
         nn.Linear(4, 4),
-        Mine(4, 4),
+        Subclass(4, 4),
         nn.Embedding(4, 4, max_norm=1.0),
         nn.Linear(4, 4),
         nn.Linear(4, 1),
@@ -317,7 +319,7 @@ def test_what_cannot_be_factored_stays_whole() -> None:
     assert [entry.name for entry in factored_model.factorable] == ["5"]
 
 
-def test_every_kind_knows_what_it_is_without_factors() -> None:
+def test_every_factored_class_subclasses_its_plain_class() -> None:
     assert all(issubclass(kind, plain) and issubclass(kind, Factored) for plain, kind in FACTORED.items())
 
 
@@ -337,18 +339,18 @@ def test_a_factored_model_is_saved_and_loaded_in_any_phase() -> None:
         assert same_bits(fresh(x), model(x))
         assert [entry.rank for entry in other.factorable] == [entry.rank for entry in factored_model.factorable]
         split(factored_model, 0.3)
-    whole = net()
-    fresh.load_state_dict(whole.state_dict())  # of a model that thinwire has never seen
-    whole.eval()
-    assert same_bits(fresh(x), whole(x))
+    unfactored = net()
+    fresh.load_state_dict(unfactored.state_dict())  # from a model without thinwire
+    unfactored.eval()
+    assert same_bits(fresh(x), unfactored(x))
     with pytest.raises(RuntimeError, match="size mismatch"):
         fresh.load_state_dict(model.state_dict() | {"4.factor_a": torch.zeros(3, 2)})
 
 
 @pytest.mark.parametrize("kind", [kind for kind in LAYERS if "groups" not in kind])
-def test_a_thin_model_is_made_of_torchs_own_layers(kind: str) -> None:
-    model, x = made(kind)
-    factored_model = opened(model)
+def test_a_low_rank_model_consists_of_torch_layers(kind: str) -> None:
+    model, x = model_and_input(kind)
+    factored_model = factorable(model)
     (entry,) = factored_model.factorable
     a, b = entry.decomposed(0.0)
     entry.split(a[:, :2], b[:2], "carry")
@@ -358,11 +360,11 @@ def test_a_thin_model_is_made_of_torchs_own_layers(kind: str) -> None:
     assert sum(p.numel() for p in found.parameters()) < sum(p.numel() for p in merged(model).parameters())
 
 
-def test_a_file_is_loaded_into_a_plain_model(tmp_path: object) -> None:
+def test_an_exported_file_loads_into_a_plain_model(tmp_path: object) -> None:
     model = net()
-    path = f"{tmp_path}/thin.pt"
+    path = f"{tmp_path}/low_rank.pt"
     ranks = smaller(model, {"2": 3, "4": 4, "5": 8})
-    assert ranks == {"2": 3, "4": 4}, "at 8, two layers are no smaller than one"
+    assert ranks == {"2": 3, "4": 4}, "at rank 8, two layers are not smaller than one"
     export(model, ranks, path)
     found, expected = load_low_rank(net(), path), thin(model, ranks)
     x = random(2, 3, 4, 4)
@@ -374,16 +376,16 @@ def test_a_file_is_loaded_into_a_plain_model(tmp_path: object) -> None:
         load_low_rank(net(), path)
 
 
-def test_attention_is_exported_with_whole_projections(tmp_path: object) -> None:
+def test_attention_is_exported_with_full_rank_projections(tmp_path: object) -> None:
     model = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
     ranks = smaller(model, {"self_attn": 2, "self_attn.out_proj": 2, "linear1": 2})
     assert ranks == {"linear1": 2}
-    export(model, ranks, f"{tmp_path}/thin.pt")
+    export(model, ranks, f"{tmp_path}/low_rank.pt")
     fresh = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
-    load_low_rank(fresh, f"{tmp_path}/thin.pt")(random(3, 5, 16))
+    load_low_rank(fresh, f"{tmp_path}/low_rank.pt")(random(3, 5, 16))
 
 
-def test_a_copy_of_a_factored_model_is_one() -> None:
+def test_a_deep_copy_of_a_factored_model_works() -> None:
     model = net()
     split(FactoredModel(model, SGD(model.parameters(), lr=0.1)), 0.3)
     x = random(2, 3, 4, 4)
