@@ -8,18 +8,21 @@ from .distributions import GeneralizedNormal, fit_by_likelihood, fit_by_moments,
 from .reducers import dedicated_servers, servers
 from .strategies import check_placed
 from .transports import Meter
+from .wire.payload import Slot, layout
 
 __all__ = [
     "GeneralizedNormal",
     "Layer",
     "Learning",
     "Meter",
+    "Slot",
     "check_momentum",
     "check_placed",
     "dedicated_servers",
     "fit_by_likelihood",
     "fit_by_moments",
     "kolmogorov",
+    "layout",
     "parts_of",
     "servers",
     "wasserstein",

@@ -65,6 +65,11 @@ class Reducer(Composed, ABC):
         return 1
 
     @property
+    def period(self) -> int:
+        """Steps after which the sizes of its messages repeat, where they do not depend on the values."""
+        return 1
+
+    @property
     def needs_shape(self) -> bool:
         """Whether the tensor's shape matters; if not, small tensors may be flattened into one conversation."""
         return False

@@ -45,6 +45,10 @@ class PowerIteration(Reducer):
     def needs_shape(self) -> bool:
         return True
 
+    @property
+    def period(self) -> int:
+        return 2  # the left and the right factor in turn
+
     def specialize(self, parameter: Parameter) -> Reducer:
         factors = max(2, self.iterations)  # with one iteration per step, the other factor follows in the next step
         return self if pays(parameter.like.shape, self.rank, self.least_ratio, factors) else Average()

@@ -40,7 +40,7 @@ def meters(strategy, sizer, ranks, steps=STEPS):
     sender, units = simulate.Simulated(ranks), strategy.units(sizer.replica)
     states = [strategy.init(sizer.replica) for _ in range(ranks)]
     for _ in range(steps):
-        gradients = [{name: g.clone() for name, g in sizer.gradients[0].items()} for _ in range(ranks)]
+        gradients = [{name: g.clone() for name, g in sizer.gradients().items()} for _ in range(ranks)]
         exchanges = [strategy.exchange(units, gradients[r], ranks, states[r]) for r in range(ranks)]
         states = [result.state for result in sender.run(exchanges)]
     return sender.meters
@@ -54,7 +54,7 @@ def busiest(strategy, sizer, ranks):
 @pytest.mark.parametrize("method", [*NAMES, *MORE])
 def test_bytes_equal_those_of_simulated_ranks(lenet, method, ranks):
     strategy = thinwire.strategy_of(MORE.get(method, method))
-    load = Exchanges(strategy, lenet.replica, lenet.gradients[0], ranks, STEPS).load(ranks)
+    load = Exchanges(strategy, lenet.replica, lenet.gradients(), ranks, STEPS).load(ranks)
     meter = busiest(strategy, lenet, ranks)
     assert load.payload * STEPS == meter.payload_bytes
     assert load.link * STEPS == meter.link_bytes
@@ -63,7 +63,7 @@ def test_bytes_equal_those_of_simulated_ranks(lenet, method, ranks):
 @pytest.mark.parametrize("method", [name for name in NAMES if name not in ("int8", "int4", "natural")])
 def test_methods_without_shards_extrapolate_from_one_measurement(lenet, method):
     strategy = thinwire.strategy_of(method)
-    exchanges = Exchanges(strategy, lenet.replica, lenet.gradients[0], 2, STEPS)
+    exchanges = Exchanges(strategy, lenet.replica, lenet.gradients(), 2, STEPS)
     assert not exchanges.in_shards
     meter = busiest(strategy, lenet, 6)
     assert exchanges.load(6).link * STEPS == meter.link_bytes
@@ -74,14 +74,14 @@ def test_methods_without_shards_extrapolate_from_one_measurement(lenet, method):
 def test_with_rotating_roles_the_load_is_the_mean_over_ranks(lenet, method, ranks):
     strategy = thinwire.settled(thinwire.strategy_of(method))
     replica = lenet.replica._replace(size=ranks)
-    load = Exchanges(strategy, replica, lenet.gradients[0], ranks, STEPS).load(ranks)
+    load = Exchanges(strategy, replica, lenet.gradients(), ranks, STEPS).load(ranks)
     counted = meters(strategy, of_size(lenet, replica), ranks, steps=ranks)  # each rank leads once
     assert load.payload == pytest.approx(mean(meter.payload_bytes for meter in counted) / ranks, rel=0.01)
     assert load.link == pytest.approx(mean(meter.link_bytes for meter in counted) / ranks, rel=0.01)
 
 
 def of_size(sizer, replica):
-    return Sizer(replica, sizer.gradients, replica.size, STEPS)
+    return Sizer(replica, replica.size, STEPS, [sizer.gradients()])
 
 
 def test_shards_of_variable_size_are_estimated_from_a_sample():
@@ -91,7 +91,7 @@ def test_shards_of_variable_size_are_estimated_from_a_sample():
     strategy = thinwire.strategy_of(thinwire.sharded(thinwire.Chain(thinwire.Quantize(8), thinwire.Entropy())))
     exchanges = Exchanges(strategy, replica, gradients, ranks, steps=1)
     assert exchanges.varies
-    counted = meters(strategy, Sizer(replica, [gradients], ranks, steps=1), ranks, steps=1)
+    counted = meters(strategy, Sizer(replica, ranks, 1, [gradients]), ranks, steps=1)
     load = exchanges.load(ranks)
     assert load.payload == pytest.approx(mean(meter.payload_bytes for meter in counted), rel=0.01)
     assert load.link == pytest.approx(mean(meter.link_bytes for meter in counted), rel=0.01)
@@ -99,7 +99,7 @@ def test_shards_of_variable_size_are_estimated_from_a_sample():
 
 def test_exchanges_counts_sequential_exchanges(lenet):
     def exchanges(method):
-        return Exchanges(thinwire.strategy_of(method), lenet.replica, lenet.gradients[0], 4, STEPS).load(4).exchanges
+        return Exchanges(thinwire.strategy_of(method), lenet.replica, lenet.gradients(), 4, STEPS).load(4).exchanges
 
     assert exchanges("dense") == 2, "a reduce-scatter and an all-gather"
     assert exchanges("Sign()") == 1
@@ -111,4 +111,4 @@ def test_exchanges_counts_sequential_exchanges(lenet):
 def test_a_server_outside_the_world_is_an_error(lenet):
     strategy = thinwire.strategy_of("Server(Quantize(8), Quantize(8), rank=5)")
     with pytest.raises(ValueError, match="rank 5"):
-        Exchanges(strategy, lenet.replica, lenet.gradients[0], 4, 1).load(4)
+        Exchanges(strategy, lenet.replica, lenet.gradients(), 4, 1).load(4)

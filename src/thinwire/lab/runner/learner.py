@@ -136,7 +136,7 @@ class Learner:
         replica = simulate.replica_of(copy)
         strategy, ranks = thinwire.strategy_of(method).dry_run()
         ranks = max(ranks, 1 + max(inspect.servers(strategy), default=0))
-        Sizer(replica, [gradients_of(replica)], ranks, STEPS).measure(strategy)
+        Sizer(replica, ranks, STEPS, [gradients_of(replica)]).measure(strategy)
         torch.set_rng_state(rng_state)
         return consumed
 

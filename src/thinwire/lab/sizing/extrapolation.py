@@ -6,7 +6,7 @@ receivers, by the rules of the transports (docs/scale.md).
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -14,9 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-import thinwire
-from thinwire import extend, simulate
-from thinwire.lab.sizing.sizes import cycle
+from thinwire import extend, inspect, simulate
 
 LENGTH_BYTES = 8  # of the length that is sent before a message of variable length
 SAMPLES = 8  # shards of a tensor that are measured if their sizes vary
@@ -84,29 +82,51 @@ def _shard(count: int, rank: int, ranks: int) -> int:
     return min(max(count - rank * size, 0), size)
 
 
+class _SizesVaryError(Exception):
+    """A message has a size that depends on the values."""
+
+
 class Exchanges:
     """The messages of one rank in several steps, for a given world size."""
 
     def __init__(
         self,
-        strategy: thinwire.DataParallel,
+        strategy: extend.GradientAveraging,
         replica: extend.Replica,
         gradients: Mapping[str, Tensor],
         ranks: int,
         steps: int,
+        units: Collection[extend.Unit] | None = None,  # None: all
     ) -> None:
-        self.ranks, self.steps = ranks, steps
+        self.ranks = ranks
         self.in_shards = False  # whether any message is sharded, so that its size depends on the world size
         self.varies = False  # whether sizes depend on the values
         self._rounds: defaultdict[tuple[int, int], Round] = defaultdict(Round)  # by step, and number within the step
-        # One unit at a time, to save memory; the n-th messages of all units still share a round.
-        self._roles_rotate = False
-        for unit in strategy.units(replica):
-            self._roles_rotate |= cycle(unit, ranks) > 1
+        units = strategy.units(replica) if units is None else units
+        parts = [part for unit in units for part in inspect.parts_of(unit.reducer)]
+        reducers = [part for part in parts if isinstance(part, extend.Reducer)]
+        self._roles_rotate = any(reducer.cycle(ranks) > 1 for reducer in reducers)
+        self.steps = max(reducer.period for reducer in reducers)  # if sizes do not depend on the values
+        try:
+            self._run(strategy, replica, gradients, units)
+        except _SizesVaryError:
+            self.varies, self.steps = True, steps
+            self._rounds.clear()
+            self._run(strategy, replica, gradients, units)
+
+    def _run(
+        self,
+        strategy: extend.GradientAveraging,
+        replica: extend.Replica,
+        gradients: Mapping[str, Tensor],
+        units: Collection[extend.Unit],
+    ) -> None:
+        """One unit at a time, to save memory; the n-th messages of all units still share a round."""
+        for unit in units:
             state = strategy.init(replica, [unit])
-            for step in range(steps):
+            for step in range(self.steps):
                 copies = {name: gradients[name].clone() for name in unit.names}
-                state = self._exchange(strategy.exchange([unit], copies, ranks, state), step)
+                state = self._exchange(strategy.exchange([unit], copies, self.ranks, state), step)
 
     def load(self, ranks: int) -> Load:
         """The mean load of a step. `ranks` may differ from the measured world size if no message is sharded."""
@@ -129,6 +149,10 @@ class Exchanges:
             loads += [self._load(follower, ranks)] * (ranks - len(loads))
         return Load(*map(mean, zip(*loads, strict=True)))
 
+    def worker_link(self, servers: Collection[int]) -> float:
+        """The link bytes per step of the busiest rank that does not serve."""
+        return max(self._load(rank, self.ranks).link for rank in range(self.ranks) if rank not in servers)
+
     def _load(self, rank: int, ranks: int) -> Load:
         loads = [r.load(rank, ranks) for r in self._rounds.values()]
         return Load(*(sum(numbers) / self.steps for numbers in zip(*loads, strict=True)))
@@ -146,13 +170,14 @@ class Exchanges:
 
     def _send(self, message: extend.Message, into: Round) -> extend.Reply[Tensor]:
         codec, flow = message.codec, Flow(message.route, message.codec.variable)
-        self.varies |= codec.variable
+        if codec.variable and not self.varies:
+            raise _SizesVaryError
         if message.route.result == "shard":
             return self._send_shards(message, into.encoded, flow)
-        reply, nbytes = _measured(message)
+        reply, nbytes = self._measured(message)
         if codec.linear and message.route == extend.ALL_REDUCE:
-            signal = codec.encode((extend.materialize(message.tensor),), message.seed)[0]
-            into.summed[signal.dtype] += signal.numel()
+            signal = inspect.layout(codec, message.tensor.shape, message.tensor.dtype)[0]
+            into.summed[signal.dtype] += signal.shape.numel()
         else:
             into.encoded[flow] += nbytes
         if message.route.result == "stack":
@@ -171,12 +196,25 @@ class Exchanges:
         shards = pad(flat, (0, size * self.ranks - flat.numel())).view(self.ranks, -1)
         count = min(self.ranks, SAMPLES) if flow.varies else 1
         chosen = [shards[i * self.ranks // count] for i in range(count)]
-        sent = [_measured(message._replace(tensor=shard)) for shard in chosen]
+        sent = [self._measured(message._replace(tensor=shard)) for shard in chosen]
         encoded[flow] += mean(nbytes for _, nbytes in sent)
         return extend.Reply(sent[0][0].reduced, tensor)
 
+    def _measured(self, message: extend.Message) -> tuple[extend.Reply[Tensor], int]:
+        """The reply to a message with a world size of 1, and its payload bytes.
 
-def _measured(message: extend.Message) -> tuple[extend.Reply[Tensor], int]:
+        Where no size depends on the values, the layout gives the bytes, and the tensor itself stands for the reply.
+        """
+        # A lazy reply may be more than a tensor.
+        shortcut = not self.varies and (message.codec.linear or not message.lazy)
+        if not shortcut:
+            return _sent_alone(message)
+        tensor = extend.materialize(message.tensor)
+        slots = inspect.layout(message.codec, tensor.shape, tensor.dtype)
+        return extend.Reply(tensor, tensor), sum(slot.nbytes for slot in slots)
+
+
+def _sent_alone(message: extend.Message) -> tuple[extend.Reply[Tensor], int]:
     """Send a message with a world size of 1; returns the reply and the payload bytes."""
 
     def conversation() -> Generator[extend.Message, extend.Reply[Tensor], extend.Reply[Tensor]]:

@@ -196,7 +196,7 @@ class _Form:
         return self._loads[ranks]
 
     def _measure(self, ranks: int) -> Exchanges:
-        return Exchanges(self.strategy, self.measured.replica, self.measured.gradients[0], ranks, STEPS)
+        return Exchanges(self.strategy, self.measured.replica, self.measured.gradients(), ranks, STEPS)
 
 
 def _crossings(forms: dict[str, _Form], sizes: list[int]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The bytes that a method sends for a model, measured on the simulated transport."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,11 @@ from torch import Tensor
 
 import thinwire
 from thinwire import extend, inspect, simulate
+from thinwire.lab.sizing.extrapolation import Exchanges
 from thinwire.lab.tasks import models
 
-DISTINCT = 4  # ranks with different gradients; other ranks repeat them, as sizes hardly depend on the values
+DISTINCT = 4  # ranks with different gradients, where sizes depend on how these differ; other ranks repeat them
+SCALE = 0.01  # of sampled gradients
 BUCKET_BYTES = 100 * 2**20  # of gradients that are exchanged together, over all ranks, to limit the memory
 STEPS = 2  # measured: a method may send different messages in every second step
 LINKS = {"10 Mbit/s": 10e6, "100 Mbit/s": 100e6, "1 Gbit/s": 1e9, "10 Gbit/s": 10e9}  # bits per second
@@ -59,34 +61,40 @@ def gradients_of(replica: extend.Replica) -> dict[str, Tensor]:
     }
 
 
-def cycle(unit: extend.Unit, ranks: int) -> int:
-    """Steps after which each rank has had each role: a leader sends more than other ranks."""
-    parts = inspect.parts_of(unit.reducer)
-    return max(part.cycle(ranks) for part in parts if isinstance(part, extend.Reducer))
+def sampled_gradients(replica: extend.Replica, seed: int) -> dict[str, Tensor]:
+    """Gradients from a Laplace distribution, to which those of trained layers are closest (results/gradients)."""
+    generator = torch.Generator().manual_seed(seed)
+    entries = sum(p.numel() for p in replica.parameters.values())
+    flat = torch.empty(entries).exponential_(1 / SCALE, generator=generator)
+    signs = torch.empty(entries, dtype=torch.int8).random_(0, 2, generator=generator)
+    flat.mul_(signs.mul_(2).sub_(1))
+    pieces = torch.split(flat, [p.numel() for p in replica.parameters.values()])
+    return {n: x.view(p.shape).to(p.dtype) for (n, p), x in zip(replica.parameters.items(), pieces, strict=True)}
 
 
 class Sizer:
     """Measures methods on the gradients of one model."""
 
-    def __init__(self, replica: extend.Replica, gradients: list[dict[str, Tensor]], ranks: int, steps: int) -> None:
+    def __init__(
+        self, replica: extend.Replica, ranks: int, steps: int, gradients: Sequence[dict[str, Tensor]] = ()
+    ) -> None:
         if ranks < 1 or steps < 1:
             raise ValueError(f"sizes are measured on 1 rank or more and 1 step or more, not {ranks} and {steps}")
-        self.replica, self.gradients = replica, gradients  # by rank; repeated if there are fewer than ranks
-        self.ranks, self.steps = ranks, steps
+        self.replica, self.ranks, self.steps = replica, ranks, steps
+        self._gradients = dict(enumerate(gradients))  # the first ones by rank; sampled where none are given
+        self._distinct = len(gradients) or DISTINCT
 
     @classmethod
     def of_model(cls, name: str, ranks: int, steps: int) -> "Sizer":
-        """The sizer of a named model, with gradients from random data."""
-        described = models.named(name)
-        torch.manual_seed(0)
-        module = described.build()
-        replica = simulate.replica_of(module, size=ranks)
-        gradients = []
-        for seed in range(min(ranks, DISTINCT)):
-            module.zero_grad()
-            described.loss(module, seed).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            gradients.append(gradients_of(replica))
-        return cls(replica, gradients, ranks, steps)
+        """For a model known by name."""
+        return cls(simulate.replica_of(models.named(name).build(), size=ranks), ranks, steps)
+
+    def gradients(self, rank: int = 0) -> dict[str, Tensor]:
+        """The gradients of a rank."""
+        number = rank % self._distinct
+        if number not in self._gradients:
+            self._gradients[number] = sampled_gradients(self.replica, seed=number)
+        return self._gradients[number]
 
     def measure(self, method: str | extend.Codec | extend.Reducer | extend.Strategy) -> dict[str, Size]:
         """The bytes of a method per step after its warm-up, by kind of layer."""
@@ -141,12 +149,31 @@ class Sizer:
         """A local SGD step on every replica."""
         for rank, replica in enumerate(replicas):
             for name, p in replica.parameters.items():
-                p.sub_(self.gradients[rank % len(self.gradients)][name], alpha=0.1)
+                p.sub_(self.gradients(rank)[name], alpha=0.1)
 
     def _measure(self, strategy: extend.GradientAveraging, units: list[extend.Unit]) -> Size:
-        sender, steps = simulate.Simulated(self.ranks), self.steps
-        period = max(cycle(unit, self.ranks) for unit in units)
-        steps = period * -(-steps // period)
+        names = [name for unit in units for name in unit.names]
+        elements = sum(self.replica.parameters[name].numel() for name in names)
+        payload, link, worker = self._bytes(strategy, units)
+        return Size(len(names), elements, 4 * elements, payload, link, worker)
+
+    def _bytes(self, strategy: extend.GradientAveraging, units: list[extend.Unit]) -> tuple[float, float, float | None]:
+        """Payload and link bytes per step, and the link bytes of a rank that does not serve if some do."""
+        servers = inspect.servers(strategy)
+        if any(reducer.answer_varies for reducer in _reducers(units)):
+            return self._simulated(strategy, units, servers)
+        exchanges = Exchanges(strategy, self.replica, self.gradients(), self.ranks, self.steps, units)
+        load = exchanges.load(self.ranks)
+        worker = exchanges.worker_link(servers) if servers and self.ranks > len(servers) else None
+        return load.payload, load.link, worker
+
+    def _simulated(
+        self, strategy: extend.GradientAveraging, units: list[extend.Unit], servers: Collection[int]
+    ) -> tuple[float, float, float | None]:
+        """The same, where it depends on how the gradients of the ranks differ: every rank is simulated."""
+        sender = simulate.Simulated(self.ranks)
+        period = max(reducer.cycle(self.ranks) for reducer in _reducers(units))
+        steps = period * -(-self.steps // period)
         for bucket in self._buckets(units):
             states = [strategy.init(self.replica, bucket) for _ in range(self.ranks)]
             for _ in range(steps):
@@ -155,12 +182,9 @@ class Sizer:
                 ]
                 states = [result.state for result in sender.run(exchanges)]
         meter = max(sender.meters, key=lambda counted: counted.link_bytes)
-        names = [name for unit in units for name in unit.names]
-        elements = sum(self.replica.parameters[name].numel() for name in names)
-        servers = inspect.servers(strategy)
         workers = [counted.link_bytes / steps for r, counted in enumerate(sender.meters) if r not in servers]
-        payload, link = meter.payload_bytes / steps, meter.link_bytes / steps
-        return Size(len(names), elements, 4 * elements, payload, link, max(workers) if servers and workers else None)
+        worker = max(workers) if servers and workers else None
+        return meter.payload_bytes / steps, meter.link_bytes / steps, worker
 
     def _buckets(self, units: list[extend.Unit]) -> Iterator[list[extend.Unit]]:
         bucket: list[extend.Unit] = []
@@ -176,8 +200,13 @@ class Sizer:
             yield bucket
 
     def _copy(self, bucket: list[extend.Unit], rank: int) -> dict[str, Tensor]:
-        gradients = self.gradients[rank % len(self.gradients)]
+        gradients = self.gradients(rank)
         return {name: gradients[name].clone() for unit in bucket for name in unit.names}
+
+
+def _reducers(units: list[extend.Unit]) -> list[extend.Reducer]:
+    parts = (part for unit in units for part in inspect.parts_of(unit.reducer))
+    return [part for part in parts if isinstance(part, extend.Reducer)]
 
 
 class _Ranks:
@@ -201,7 +230,8 @@ class _Ranks:
         """Train for `steps` steps; completes the exchanges in flight at the end."""
         for _ in range(steps):
             self._exchange(self.strategy.before_update)
-            update(self.replicas)
+            if self.strategy.will_communicate(self.steps + 1):
+                update(self.replicas)  # replicas must differ when they communicate; how far does not matter
             self._exchange(self.strategy.after_update)
             self.steps += 1
             self._overlap()
