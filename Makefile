@@ -5,13 +5,19 @@ BIN := .venv/bin
 UNMEASURED := $(addprefix tests/lab/links/,test_holder.py test_link.py test_network.py)
 ALONE := $(filter-out $(UNMEASURED),$(wildcard tests/lab/links/test_*.py))
 
+# The inner loop: fast areas, without the few tests in them that start processes.
+QUICK := $(addprefix tests/,core codecs distributions entropy golden reducers runtime topologies wire) $(wildcard tests/test_*.py)
+
 # Tests and runs start many processes, each of which would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check bench docs clean
+.PHONY: demo quick test check bench docs clean
 
 demo: .venv/ready
 	$(BIN)/thinwire demo
+
+quick: .venv/ready
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not processes" $(QUICK)
 
 test: .venv/ready
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(ALONE))

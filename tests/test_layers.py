@@ -342,6 +342,7 @@ def test_lazy_names_match_the_imports_for_type_checkers() -> None:
     assert {*thinwire.__all__} <= {*dir(thinwire)}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "first", ["import thinwire.attach", "import thinwire.replicator", "from thinwire import attach"]
 )

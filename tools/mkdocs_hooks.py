@@ -21,7 +21,8 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PUBLISHED = ("docs", "examples", "results", "src")  # the folders whose files may become pages
+# What may become pages; docs/README.md takes the place of README.md.
+PUBLISHED = ("docs", "examples", "results", "src", "tests", "CHANGELOG.md", "CONTRIBUTING.md", "README.md")
 # A Markdown link or image.
 LINK = re.compile(r"!?\[(?P<text>[^\[\]]*)\]\((?P<target>[^()\s#]+)(?P<anchor>#[^()\s]*)?\)")
 TIERS = {"thinwire": "__init__.py"} | {f"thinwire.{tier}": f"{tier}.py" for tier in ("extend", "simulate", "inspect")}
@@ -86,7 +87,7 @@ def _targets(page: Path, text: str) -> Iterator[Path]:
 def _target(page: Path, link: str) -> Path | None:
     base = page if page.is_dir() else page.parent
     target = (base / link).resolve()
-    inside = any(target.is_relative_to(ROOT / folder) for folder in PUBLISHED)
+    inside = any(target.is_relative_to(ROOT / path) for path in PUBLISHED)
     if not inside or not target.exists():
         return None
     return target / "README.md" if (target / "README.md").exists() else target
