@@ -29,7 +29,7 @@ torch.manual_seed(0)
 teacher = nn.Linear(64, 10).to(device)  # the labels to learn: the same on every rank
 model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
 model = DistributedDataParallel(model.to(device))
-handle = thinwire.attach(model, args.method)  # the only line that differs from plain DDP
+handle = thinwire.attach(model, args.method)  # the one line
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 torch.manual_seed(1 + rank)  # each rank samples its own batches
