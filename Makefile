@@ -1,14 +1,14 @@
-# Each target makes its own virtual environment when it is missing or older than what it is made from.
+# Each target creates the virtual environment if it is missing or older than the files it depends on.
 PYTHON ?= python3
 BIN := .venv/bin
-# Tests that measure links: nothing else runs beside them.
+# Tests that measure links run alone, after the others.
 UNMEASURED := $(addprefix tests/lab/links/,test_holder.py test_link.py test_network.py)
 ALONE := $(filter-out $(UNMEASURED),$(wildcard tests/lab/links/test_*.py))
 
 # The inner loop: fast areas, without the few tests in them that start processes.
 QUICK := $(addprefix tests/,core codecs distributions entropy golden reducers runtime topologies wire) $(wildcard tests/test_*.py)
 
-# Tests and runs start many processes, each of which would compile all modules anew.
+# Tests and runs start many processes, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo quick test check bench docs clean

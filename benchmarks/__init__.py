@@ -1,1 +1,1 @@
-"""Speed, each figure a ratio within one run: absolute times say more about the machine than about the code."""
+"""Speed. Each figure is a ratio within one run, as absolute times depend more on the machine than on the code."""

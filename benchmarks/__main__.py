@@ -1,6 +1,6 @@
-"""`make bench`: every figure is a ratio within one run, beside its bar where there is one.
+"""`make bench`: every figure is a ratio within one run, beside its target if it has one.
 
-`python -m benchmarks selection indices` measures only these.
+`python -m benchmarks selection indices` runs only these benchmarks.
 """
 
 import os
@@ -26,7 +26,7 @@ from benchmarks import (
 )
 from tests.compiled_loops import keep_by_digest
 
-MEASURED = {
+BENCHMARKS = {
     module.__name__.removeprefix("benchmarks."): module
     for module in (
         *(power_sgd, selection, ada_comp, quantize, indices, coders, fuzz, first_use),
@@ -35,12 +35,12 @@ MEASURED = {
 }
 
 if __name__ == "__main__":
-    unknown = [name for name in sys.argv[1:] if name not in MEASURED]
+    unknown = [name for name in sys.argv[1:] if name not in BENCHMARKS]
     if unknown:
-        sys.exit(f"there is no benchmark {unknown[0]!r}, only {', '.join(MEASURED)}")
+        sys.exit(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(BENCHMARKS)}")
     keep_by_digest()
-    table = Table("what", "ratio", "bar", caption=f"load at the start: {os.getloadavg()[0]:.1f}")
-    for name in sys.argv[1:] or MEASURED:
-        for what, ratio, judged in MEASURED[name].run():
-            table.add_row(what, f"{ratio:.2f}", judged)
+    table = Table("what", "ratio", "target", caption=f"load at the start: {os.getloadavg()[0]:.1f}")
+    for name in sys.argv[1:] or BENCHMARKS:
+        for what, ratio, verdict in BENCHMARKS[name].run():
+            table.add_row(what, f"{ratio:.2f}", verdict)
     Console().print(table)

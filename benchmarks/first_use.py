@@ -1,4 +1,4 @@
-"""What the first use of all compiled loops takes, in seconds: when nothing was compiled before, and when all was."""
+"""Seconds of the first use of the compiled loops: when none was compiled before, and when all were."""
 
 import os
 import subprocess
@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.rows import Row, at_most
 
-COLD_BAR, WARM_BAR = 10.0, 1.0
-ALONE = ("adacomp", "topk", "powersgd", "gennorm")  # as most people meet them
+COLD_TARGET, WARM_TARGET = 10.0, 1.0
+ALONE = ("adacomp", "topk", "powersgd", "gennorm")  # as most users meet the loops
 STATES = ("none compiled yet", "all compiled before")
 
 USES = """
@@ -18,7 +18,9 @@ from time import process_time
 import torch
 
 import thinwire
-from thinwire import extend, payload, simulate
+from thinwire import extend, simulate
+from thinwire.core.lazy import copy_
+from thinwire.wire import payload
 
 torch.set_num_threads(1)
 x = torch.randn(64, 2048, generator=torch.Generator().manual_seed(0))
@@ -32,8 +34,8 @@ if not methods:
     methods += [thinwire.ErrorFeedback(thinwire.Sign()), thinwire.ErrorFeedback(thinwire.Ternary())]
     methods += [thinwire.ErrorFeedback(thinwire.ExponentialDither(base)) for base in (2, 3)]
     for coder in (thinwire.Huffman(), thinwire.Rans()):
-        squeezed = thinwire.Entropy(coder=coder)
-        methods += [thinwire.Average(thinwire.Chain(codes, squeezed)) for codes in (thinwire.MiniFloat(), wide)]
+        entropy = thinwire.Entropy(coder=coder)
+        methods += [thinwire.Average(thinwire.Chain(codes, entropy)) for codes in (thinwire.MiniFloat(), wide)]
 
 
 def use() -> None:
@@ -41,9 +43,9 @@ def use() -> None:
         states = [method.init(x, 0) for _ in range(2)]
         for _ in range(2):
             exchanges = [extend.lockstep([(extend.all_ranks(2), method.reduce(x, state))]) for state in states]
-            outcomes = simulate.Simulated(2).run(exchanges)
-            states = [state for ((reply, state),) in outcomes]
-            thinwire.core.lazy.copy_(torch.empty_like(x), outcomes[0][0][0].reduced)
+            results = simulate.Simulated(2).run(exchanges)
+            states = [state for ((reply, state),) in results]
+            copy_(torch.empty_like(x), results[0][0][0].reduced)
     if not sys.argv[1:]:
         payload.encode(x, thinwire.Quantize(8, True, block=100_000), 0)
 
@@ -63,10 +65,12 @@ def run() -> list[Row]:
     alone = []
     for method in ALONE:
         with TemporaryDirectory() as folder:
-            alone += [Row(f"first use of {method} alone, {so}: seconds", _seconds(folder, method)) for so in STATES]
+            alone += [
+                Row(f"first use of {method} alone, {state}: seconds", _seconds(folder, method)) for state in STATES
+            ]
     return [
-        Row("first use of all loops, none compiled yet: seconds", cold, at_most(cold, COLD_BAR)),
-        Row("first use of all loops, all compiled before: seconds", warm, at_most(warm, WARM_BAR)),
+        Row("first use of all loops, none compiled yet: seconds", cold, at_most(cold, COLD_TARGET)),
+        Row("first use of all loops, all compiled before: seconds", warm, at_most(warm, WARM_TARGET)),
         *alone,
     ]
 

@@ -1,4 +1,4 @@
-"""One rank of the hook benchmark; rank 0 prints the least seconds of a step, by method."""
+"""One rank of the hook benchmark; rank 0 prints the minimum seconds of a step, by method."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What torchrun starts on each rank of benchmarks with links: seconds of a step and of coding, by what is attached."""
+"""One rank of the benchmarks over links: seconds per step, of encoding and of decoding, by attached method."""
 
 import json
 import sys
@@ -20,14 +20,14 @@ BATCH, WIDTH = 8, 4096
 
 
 def network() -> nn.Module:
-    """25 million parameters, quick to compute with: what it costs is its exchange."""
+    """A network of 25 million parameters that takes little computation, so its exchange dominates."""
     return nn.Sequential(nn.Linear(1024, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1000))
 
 
 def attached(name: str) -> tuple[DistributedDataParallel, thinwire.Handle | None]:
     torch.manual_seed(0)
     cap = ONE_BUCKET if name == "torch PowerSGD hook" else None
-    # All begin with the same numbers: to send them once more takes longer than all steps, on a thin link.
+    # All ranks start with the same parameters: sending them again takes longer than all steps on a slow link.
     model = DistributedDataParallel(network(), bucket_cap_mb=cap, init_sync=False)
     match name:
         case "fp32 DDP":
@@ -56,7 +56,7 @@ def step_of(model: DistributedDataParallel) -> Callable[[], None]:
 
 
 def coding_of(handle: thinwire.Handle | None) -> tuple[float, float]:
-    """The seconds that it has spent on encoding and on decoding."""
+    """The seconds spent on encoding and on decoding so far."""
     return (0.0, 0.0) if handle is None else (handle.meter.encode_seconds, handle.meter.decode_seconds)
 
 

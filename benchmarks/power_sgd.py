@@ -1,8 +1,8 @@
 """A PowerSGD step with error feedback on ResNet-50's shapes, without a network, against copying the gradients once.
 
-Beside it, what torch's operations take matrix by matrix and in place, where a matrix stays in the cache for all of
-them. thinwire holds all matrices of a round in step, so that a round costs one exchange, and writes what is left unsaid
-beside what was, so that a step can be thrown away.
+Beside it, the same with torch's operations, matrix by matrix and in place, where a matrix stays in the cache for all
+operations. thinwire advances all matrices together, so that a round costs one exchange, and writes the new residual
+beside the old one, so that a step can be discarded.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from benchmarks.timing import interleaved
 from thinwire import extend, simulate
 from thinwire.lab.tasks import models
 
-BARS = {1: 4.5, 4: 6.5}  # at most so many copies, by rank
+TARGETS = {1: 4.5, 4: 6.5}  # the maximum number of copies, by rank
 
 
 def run(repeats: int = 20) -> list[Row]:
@@ -27,27 +27,27 @@ def run(repeats: int = 20) -> list[Row]:
     source = torch.randn(sum(g.numel() for g in gradients.values()))
     target = torch.empty_like(source)
     jobs: dict[str, Callable[[], object]] = {"copy": lambda: target.copy_(source)}
-    for rank in BARS:
+    for rank in TARGETS:
         method = thinwire.ErrorFeedback(thinwire.PowerSGD(rank))
         jobs[f"PowerSGD({rank})"] = step_of(thinwire.DataParallel(method), replica, gradients)
         jobs[f"torch in place, rank {rank}"] = in_place(rank, list(gradients.values()))
     best = interleaved(jobs, repeats)
     copies = {name: seconds / best["copy"] for name, seconds in best.items() if name != "copy"}
-    judged = {f"PowerSGD({rank})": at_most(copies[f"PowerSGD({rank})"], bar) for rank, bar in BARS.items()}
-    return [Row(f"{name}, resnet50, 1 thread / copy", copies[name], judged.get(name, "")) for name in copies]
+    verdict = {f"PowerSGD({rank})": at_most(copies[f"PowerSGD({rank})"], target) for rank, target in TARGETS.items()}
+    return [Row(f"{name}, resnet50, 1 thread / copy", copies[name], verdict.get(name, "")) for name in copies]
 
 
 def step_of(
     strategy: thinwire.DataParallel, replica: extend.Replica, gradients: dict[str, Tensor]
 ) -> Callable[[], None]:
     sender = simulate.Simulated(1)
-    units, held = strategy.units(replica), {"state": strategy.init(replica)}
+    units, current = strategy.units(replica), {"state": strategy.init(replica)}
 
     @torch.no_grad()
     def step() -> None:
         # The gradients are replaced by their approximations, which cost the same to approximate again.
-        (outcome,) = sender.run([strategy.exchange(units, gradients, 1, held["state"])])
-        held["state"] = outcome.state
+        (result,) = sender.run([strategy.exchange(units, gradients, 1, current["state"])])
+        current["state"] = result.state
 
     return step
 

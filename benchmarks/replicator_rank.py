@@ -1,4 +1,4 @@
-"""A rank of the benchmark: steps of a hand-written loop and of `Replicator.run`, in turns, in one run."""
+"""One rank of the benchmark: steps of a hand-written loop and of `Replicator.run`, in turns, in one run."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from torch.optim import SGD
 import thinwire
 from thinwire.lab.tasks.models import MODELS
 
-BATCH, FEW = 128, 4  # over all replicas; as many as the task has, and so few that a step is short
+BATCH, FEW = 128, 4  # over all replicas; the batch of the task, and one for short steps
 Batch = tuple[Tensor, Tensor]
 
 
@@ -33,7 +33,7 @@ def step(model: nn.Module, optimizer: SGD, batch: Batch) -> Tensor:
 
 
 def measure(here: nn.Module, there: nn.Module, steps: int, batch: int) -> list[tuple[float, float]]:
-    """The seconds of a step with one model by hand, and of one with the other by run() beside it, again and again."""
+    """Pairs of seconds: a step of one model by hand, and beside it a step of the other by run()."""
     replicator = thinwire.Replicator("dense", seed=1)
     context = replicator.context
     by_hand, by_run = (SGD(model.parameters(), lr=0.1, momentum=0.9) for model in (here, there))
@@ -52,7 +52,7 @@ def measure(here: nn.Module, there: nn.Module, steps: int, batch: int) -> list[t
             else:
                 step(here, by_hand, next(mine))
             seconds[name] = time.perf_counter() - start
-        if i > 1:  # the first steps meet costs of their own
+        if i > 1:  # the first steps have costs of their own
             pairs.append((seconds["hand"], seconds["run"]))
     theirs.close()  # type: ignore[attr-defined]  # a generator
     if handle is not None:
@@ -65,13 +65,13 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     first, second = (MODELS["resnet20"].build() for _ in range(2))
-    told = {}
-    for name, steps, batch in (("whole", sys.argv[1], BATCH), ("short", sys.argv[2], FEW)):
-        # Each model has both parts: where it lies in memory makes a difference of its own.
+    pairs_by_length = {}
+    for name, steps, batch in (("full", sys.argv[1], BATCH), ("short", sys.argv[2], FEW)):
+        # Each model takes both parts, as its place in memory makes a difference.
         both = [measure(*models, int(steps), batch) for models in ((first, second), (second, first))]
-        told[name] = [pair for pairs in both for pair in pairs]
-    if os.environ.get("RANK", "0") == "0":  # lines of two ranks may run into each other
-        print(json.dumps(told), flush=True)
+        pairs_by_length[name] = [pair for pairs in both for pair in pairs]
+    if os.environ.get("RANK", "0") == "0":  # the lines of two ranks could be interleaved
+        print(json.dumps(pairs_by_length), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A figure of the benchmarks: a ratio, and what is said of it where there is a bar."""
+"""One line of the benchmarks: a ratio, and whether it meets its target."""
 
 from typing import NamedTuple
 
@@ -6,18 +6,18 @@ from typing import NamedTuple
 class Row(NamedTuple):
     what: str
     ratio: float
-    judged: str = ""
+    verdict: str = ""  # the target and whether it is met; empty without a target
 
 
-def at_most(ratio: float, bar: float) -> str:
-    return f"<= {bar:g}: {'met' if ratio <= bar else 'missed'}"
+def at_most(ratio: float, target: float) -> str:
+    return f"<= {target:g}: {'met' if ratio <= target else 'missed'}"
 
 
-def at_least(ratio: float, bar: float) -> str:
-    return f">= {bar:g}: {'met' if ratio >= bar else 'missed'}"
+def at_least(ratio: float, target: float) -> str:
+    return f">= {target:g}: {'met' if ratio >= target else 'missed'}"
 
 
-def at_least_when_quiet(ratio: float, busy: float, quiet: float) -> str:
-    """Against two bars: one that holds whatever else the machine does, one for when it does nothing else."""
-    which = "met, also the one for a quiet machine" if ratio >= quiet else "met" if ratio >= busy else "missed"
-    return f">= {busy:g}, on a quiet machine {quiet:g}: {which}"
+def at_least_if_quiet(ratio: float, busy: float, quiet: float) -> str:
+    """Compare with two targets: one for a busy machine, one for a machine without other load."""
+    verdict = "met, also that for a quiet machine" if ratio >= quiet else "met" if ratio >= busy else "missed"
+    return f">= {busy:g}, on a quiet machine {quiet:g}: {verdict}"

@@ -1,4 +1,4 @@
-"""Fair ratios on a machine that has other things to do."""
+"""Timing that gives fair ratios on a machine with other load."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ import torch
 
 
 def interleaved(jobs: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """The least seconds of each job; they take turns, so that all meet the same disturbances."""
+    """The minimum seconds of each job. Jobs take turns, so that other load affects all of them alike."""
     best = dict.fromkeys(jobs, float("inf"))
     for _ in range(repeats):
         for name, job in jobs.items():
@@ -20,7 +20,7 @@ def interleaved(jobs: dict[str, Callable[[], object]], repeats: int) -> dict[str
 
 @contextmanager
 def threads_of_torch(count: int) -> Iterator[None]:
-    """As many threads as that, for torch and for the loops."""
+    """Use this number of threads, for torch and for the compiled loops."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

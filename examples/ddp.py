@@ -1,4 +1,4 @@
-"""An ordinary DDP script with one line of thinwire in it.
+"""A plain DDP script with one line of thinwire in it.
 
     torchrun --nproc-per-node 4 examples/ddp.py
     torchrun --nproc-per-node 4 examples/ddp.py --method topk

@@ -1,13 +1,13 @@
-"""Balance a pole on a cart by evolution strategies: no gradients, no optimizer, nothing to wrap.
+"""Balance a pole on a cart by evolution strategies: no gradients, no optimizer, no model to wrap.
 
     python examples/evolution.py                                        # one replica
     thinwire run examples/evolution.py --ranks 4                        # four processes
     thinwire run examples/evolution.py --ranks 4 --transport simulated  # four in one process
 
-A generation is a list of seeds. Each stands for a mutation of the policy and for its opposite (antithetic sampling);
-both play, and the policy moves towards the better one. `map_reduce` spreads the seeds over the replicas and adds up
-what was found: mutants are never sent, only their sum. However many replicas there are, they find the same policy, but
-for the last bits of sums.
+A generation is a list of seeds. Each stands for a mutation of the policy and for its opposite (antithetic sampling).
+Both play, and the policy moves towards the better one. `map_reduce` spreads the seeds over the replicas and sums the
+results: mutants are never sent, only their sum. Any number of replicas finds the same policy, up to the rounding of
+sums.
 """
 
 import argparse
@@ -22,12 +22,12 @@ import thinwire
 from thinwire import Context
 
 POPULATION = 16  # pairs of mutants in a generation
-MUTATION, RATE = 0.1, 0.3  # how far mutants are from the policy, and how far it moves towards the better ones
+MUTATION, RATE = 0.1, 0.3  # distance of mutants from the policy, and its step size
 HIDDEN, WEIGHTS = 6, 30  # of the policy
-GAMES, MOMENTS, SECONDS = 8, 200, 0.02  # at once; in a game; in a moment
+GAMES, TIME_STEPS, SECONDS = 8, 200, 0.02  # games at once; time steps per game; seconds per time step
 
 
-def drawn(seed: int, *shape: int) -> Tensor:
+def sampled(seed: int, *shape: int) -> Tensor:
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
@@ -38,11 +38,11 @@ def force(policy: Tensor, *state: Tensor) -> Tensor:
 
 
 def play(policy: Tensor) -> float:
-    """For how much of the time the pole is up and the cart is on its track, in games with different beginnings."""
-    cart, speed, angle, turning = 0.03 * drawn(0, 4, GAMES)
+    """The share of time with the pole up and the cart on its track, over games with different initial states."""
+    cart, speed, angle, turning = 0.03 * sampled(0, 4, GAMES)
     up, total = torch.ones(GAMES, dtype=torch.bool), 0
-    for _ in range(MOMENTS):
-        # A cart of 1 kg, and on it a pole of 100 g and 1 m.
+    for _ in range(TIME_STEPS):
+        # A cart of 1 kg with a pole of 100 g and 1 m.
         push = (force(policy, cart, speed, angle, turning) + 0.05 * turning**2 * angle.sin()) / 1.1
         falling = (9.8 * angle.sin() - push * angle.cos()) / (2 / 3 - 0.05 * angle.cos() ** 2 / 1.1)
         cart, speed = cart + SECONDS * speed, speed + SECONDS * (push - 0.05 * falling * angle.cos() / 1.1)
@@ -51,7 +51,7 @@ def play(policy: Tensor) -> float:
         total += int(up.sum())
         if not up.any():
             break
-    return total / (GAMES * MOMENTS)
+    return total / (GAMES * TIME_STEPS)
 
 
 parser = argparse.ArgumentParser()
@@ -59,27 +59,27 @@ parser.add_argument("--steps", type=int, default=12, help="generations")
 args = parser.parse_args()
 
 repl = thinwire.Replicator()
-policy = drawn(0, WEIGHTS)  # all replicas begin with the same
+policy = sampled(0, WEIGHTS)  # the same on all replicas
 
 
 def input_fn(ctx: Context) -> Iterator[range]:
-    """The seeds of each generation: all replicas get all of them, and share the work."""
+    """The seeds of each generation: every replica receives all of them and computes its share."""
     for generation in count():
         yield range(1 + generation * POPULATION, 1 + (generation + 1) * POPULATION)
 
 
 def step_fn(ctx: Context, seeds: range) -> float:
-    """One generation; returns its mean score."""
+    """Compute one generation and return its mean score."""
 
     def pair(seed: int) -> dict[str, Tensor | float]:
-        mutation = drawn(seed, WEIGHTS)
+        mutation = sampled(seed, WEIGHTS)
         one, other = play(policy + MUTATION * mutation), play(policy - MUTATION * mutation)
         return {"towards": (one - other) * mutation, "contrast": (one - other) ** 2, "score": (one + other) / 2}
 
-    found = ctx.map_reduce(pair, seeds, reduce="mean")
-    if found["contrast"] > 0:
-        policy.add_(found["towards"], alpha=RATE / found["contrast"] ** 0.5)
-    return found["score"]
+    total = ctx.map_reduce(pair, seeds, reduce="mean")
+    if total["contrast"] > 0:
+        policy.add_(total["towards"], alpha=RATE / total["contrast"] ** 0.5)
+    return total["score"]
 
 
 scores = repl.run(step_fn, input_fn, args.steps)

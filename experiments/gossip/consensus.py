@@ -1,4 +1,4 @@
-"""How fast replicas come to agree by PowerGossip alone: eight matrices from a bell curve, on a ring."""
+"""How fast PowerGossip brings replicas to consensus without training: eight normal matrices on a ring."""
 
 import torch
 
@@ -11,8 +11,8 @@ SHOWN = (1, 10, 100, 300, 1000, 2000, 3000)  # iterations
 
 
 def main() -> None:
-    draw = torch.Generator().manual_seed(SEED)
-    xs = [torch.randn(SHAPE, generator=draw, dtype=torch.float64) for _ in range(RANKS)]
+    generator = torch.Generator().manual_seed(SEED)
+    xs = [torch.randn(SHAPE, generator=generator, dtype=torch.float64) for _ in range(RANKS)]
     mean, start = torch.stack(xs).mean(0), (torch.stack(xs) - torch.stack(xs).mean(0)).square().sum()
     strategy = EdgeGossip(PowerIteration(1))
     replicas = [Replica({"w": x}, {"w": "dense"}, rank, RANKS) for rank, x in enumerate(xs)]

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The laws of captured gradients, and bits per entry under them, for three quantizers.
+# The distribution of captured gradients, and bits per entry under it, for three quantizers.
 set -e
 out=${1:-runs/gradients}
 capture() {

@@ -1,10 +1,10 @@
-"""Kill runs with SIGKILL at random moments, resume them, and compare what comes of them with runs that were not killed.
+"""Kill runs with SIGKILL at random moments, resume them, and compare them with runs that were not killed.
 
     python experiments/interruptions/kills.py --out runs/kills
 
 Every method is run once without interruption and once with kills, with simulated ranks and with real processes.
-All processes of a run are killed at once, at a moment that is drawn anew each time: while it starts, between two
-steps, while it writes a checkpoint. Everything that a run records is compared: losses, evaluations, bytes, layers.
+All processes of a run are killed at once, at a random moment: while it starts, between two steps, while it writes a
+checkpoint. Everything that a run records is compared: losses, evaluations, bytes, layers.
 Only seconds, the list of interruptions and the commit may differ.
 """
 
@@ -31,25 +31,25 @@ MINUTES = 0.01  # between two checkpoints
 
 
 def main() -> None:
-    told = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    told.add_argument("--out", type=Path, required=True)
-    told.add_argument("--kills", type=int, default=5, help="of each method and transport (default: 5)")
-    told.add_argument("--seed", type=int, default=1, help="of the moments (default: 1)")
-    options = told.parse_args()
-    draw = random.Random(options.seed)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--kills", type=int, default=5, help="per method and transport (default: 5)")
+    parser.add_argument("--seed", type=int, default=1, help="of the random moments (default: 1)")
+    options = parser.parse_args()
+    generator = random.Random(options.seed)
     kills, equal, count = 0, 0, 0
     for transport in ("simulated", "processes"):
         for kind, method in METHODS.items():
             folder = options.out / transport / kind.replace(" ", "-")
-            whole, seconds = timed(method, transport, folder / "whole")
+            expected, seconds = timed(method, transport, folder / "uninterrupted")
             left = options.kills
             while left:  # a run that ended before it was killed often enough is followed by another
-                killed, done = with_kills(method, transport, folder / f"killed-{left}", left, seconds, draw)
-                same = compared(whole) == compared(killed)
+                killed, done = with_kills(method, transport, folder / f"killed-{left}", left, seconds, generator)
+                same = compared(expected) == compared(killed)
                 left, kills, equal, count = left - done, kills + done, equal + same, count + 1
-                after = ", ".join(str(noted["step"]) for noted in killed["resumed"])
+                after = ", ".join(str(point["step"]) for point in killed["resumed"])
                 print(
-                    f"{transport}, {kind}, {method}: killed {done} times in {whole['steps']} steps, resumed after "
+                    f"{transport}, {kind}, {method}: killed {done} times in {expected['steps']} steps, resumed after "
                     f"step {after or '0'}: {'equal to the bit' if same else 'DIFFERENT'}",
                     flush=True,
                 )
@@ -59,28 +59,28 @@ def main() -> None:
 
 def command(method: str, transport: str, out: Path, minutes: float) -> list[str]:
     plan = ["--workload", "digits-cnn", "--budget", "plateau", "--epochs", "50", "--ranks", "4", "--method", method]
-    there = ["--transport", transport, "--out", str(out), "--checkpoint-minutes", str(minutes), "--quiet"]
-    return [sys.executable, "-m", "thinwire", "train", *plan, *there]
+    options = ["--transport", transport, "--out", str(out), "--checkpoint-minutes", str(minutes), "--quiet"]
+    return [sys.executable, "-m", "thinwire", "train", *plan, *options]
 
 
 def timed(method: str, transport: str, out: Path) -> tuple[dict[str, Any], float]:
-    """A run without interruption, and its seconds with all that it takes to start."""
-    since = time.monotonic()
+    """A run without interruption, and its seconds including its start."""
+    start = time.monotonic()
     subprocess.run(command(method, transport, out, 0), check=True)
-    return json.loads((out / "run.json").read_text()), time.monotonic() - since
+    return json.loads((out / "run.json").read_text()), time.monotonic() - start
 
 
 def with_kills(
-    method: str, transport: str, out: Path, kills: int, seconds: float, draw: random.Random
+    method: str, transport: str, out: Path, kills: int, seconds: float, generator: random.Random
 ) -> tuple[dict[str, Any], int]:
-    """A run that is killed so many times, and then resumed to its end."""
+    """A run that is killed `kills` times, and then resumed to its end."""
     done = 0
     while done < kills and not (out / "run.json").exists():
         with subprocess.Popen(command(method, transport, out, MINUTES), start_new_session=True) as run:
             try:
-                run.wait(draw.uniform(0.1, 0.8) * seconds)
+                run.wait(generator.uniform(0.1, 0.8) * seconds)
             except subprocess.TimeoutExpired:
-                for process in below(run.pid):  # torchrun's ranks have sessions of their own
+                for process in below(run.pid):  # torchrun's ranks have their own sessions
                     os.kill(process, signal.SIGKILL)
                 done += 1
     subprocess.run(command(method, transport, out, MINUTES), check=True)
@@ -88,7 +88,7 @@ def with_kills(
 
 
 def below(process: int) -> Iterator[int]:
-    """A process and all that it started, directly or not; children first, so that nobody is told of a death."""
+    """A process and all its descendants, children first, so that no parent notices a killed child."""
     for children in Path(f"/proc/{process}/task").glob("*/children"):
         for child in children.read_text().split():
             yield from below(int(child))

@@ -1,4 +1,4 @@
-"""VGG-16 on CIFAR-10 as in the AB-training paper: AdamW, and its constants, instead of the task's own SGD."""
+"""VGG-16 on CIFAR-10 as in the AB-training paper: AdamW and the paper's constants instead of the task's own SGD."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn

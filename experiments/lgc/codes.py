@@ -1,4 +1,4 @@
-"""Ways to say the values of all ranks, each with its bits and the error of the mean that comes of it."""
+"""Codes for the values of all ranks, each with its bits and the resulting error of the mean."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,24 +16,24 @@ from thinwire.reducers.learned import Learned, LearnedState
 from thinwire.wire import payload
 
 SEED = 1
-BLOCK = 16  # values that a linear code takes together, as many as share a place in the auto-encoder's code
+BLOCK = 16  # values per block of a linear code, the same number as per position of the auto-encoder's code
 
 
 class Result(NamedTuple):
-    """What came of saying values in some way, over the steps that were not learned from."""
+    """The bits and errors of a code, over the steps that it did not learn from."""
 
     name: str
-    bits: float  # for each value, that a rank says; the mean over ranks
-    order: float  # bits more for each value, that the leader says so that all know the order
+    bits: float  # per value that a rank sends; the mean over ranks
+    order: float  # more bits per value, which the leader sends for the order
     real: float  # error of the mean gradient, of its norm
     normal: float  # the same for values over their layer's root mean square
-    late: float | None = None  # at the end of learning, as the method itself reports it
+    late: float | None = None  # at the end of learning, as the method reports it
     first: float = 0.0  # real, over the first ten steps after learning
     last: float = 0.0  # and over the last ten
 
 
-def said(x: Tensor, codec: Codec) -> tuple[Tensor, int]:
-    """What is heard, and the bits it took."""
+def transmitted(x: Tensor, codec: Codec) -> tuple[Tensor, int]:
+    """The decoded tensor, and its bits."""
     if codec == Identity():
         return x, 8 * x.nbytes
     buffer = payload.encode(x, codec, SEED)
@@ -41,21 +41,21 @@ def said(x: Tensor, codec: Codec) -> tuple[Tensor, int]:
 
 
 def error(decoded: Tensor, true: Tensor, weight: Tensor) -> float:
-    """Of its norm, under these weights."""
+    """Relative to the norm, with these weights."""
     return float(((decoded - true) * weight).norm() / (true * weight).norm())
 
 
 def measured(
-    record: Record, name: str, steps: Iterable[Shown], order: str, say: Callable[[Shown], tuple[Tensor, float]]
+    record: Record, name: str, steps: Iterable[Shown], order: str, send: Callable[[Shown], tuple[Tensor, float]]
 ) -> Result:
-    """The errors and bits of a way to say values, which gives the mean and the bits of all ranks together."""
+    """The errors and bits of a code; `send` returns the decoded mean and the total bits of all ranks."""
     real, normal, bits = [], [], 0.0
     for shown in steps:
-        mean, took = say(shown)
+        mean, total = send(shown)
         true = shown.rows.mean(0)
         real.append(error(mean, true, shown.real))
         normal.append(error(mean, true, shown.normal))
-        bits += took / record.ranks / record.values
+        bits += total / record.ranks / record.values
     count = len(real)
     return Result(
         name,
@@ -69,17 +69,17 @@ def measured(
 
 
 def plain(record: Record, codec: Codec, name: str) -> Result:
-    """Every rank says its values through a codec."""
+    """Every rank sends its values with a codec."""
 
-    def say(shown: Shown) -> tuple[Tensor, float]:
-        heard = [said(row, codec) for row in shown.rows]
-        return torch.stack([x for x, _ in heard]).mean(0), sum(bits for _, bits in heard)
+    def send(shown: Shown) -> tuple[Tensor, float]:
+        received = [transmitted(row, codec) for row in shown.rows]
+        return torch.stack([x for x, _ in received]).mean(0), sum(bits for _, bits in received)
 
-    return measured(record, name, record.shown("index")[record.learning :], "index", say)
+    return measured(record, name, record.shown("index")[record.learning :], "index", send)
 
 
 def leader_alone(record: Record, codec: Codec, name: str) -> Result:
-    """Only the leader says its values; a multiple of them, learned for each layer, stands for the mean."""
+    """Only the leader sends its values; the mean is a multiple of them, learned for each layer."""
     steps = record.shown("index")
     along, square = torch.zeros(len(record.counts)), torch.zeros(len(record.counts))
     for shown in steps[: record.learning]:
@@ -88,25 +88,25 @@ def leader_alone(record: Record, codec: Codec, name: str) -> Result:
         square += torch.stack([x.sum() for x in torch.split(own * own, record.counts)])
     multiple = record.each(along / square)
 
-    def say(shown: Shown) -> tuple[Tensor, float]:
-        heard, bits = said(shown.rows[shown.leader], codec)
-        return heard * multiple, bits
+    def send(shown: Shown) -> tuple[Tensor, float]:
+        received, bits = transmitted(shown.rows[shown.leader], codec)
+        return received * multiple, bits
 
-    return measured(record, name, steps[record.learning :], "index", say)
+    return measured(record, name, steps[record.learning :], "index", send)
 
 
 def order_alone(record: Record, codec: Codec | None, name: str) -> Result:
-    """The mean that was learned for each place in the order; and what ranks differ from it by, through a codec."""
+    """The mean learned for each position of the order, plus the ranks' differences from it, sent with a codec."""
     steps = record.shown("value")
-    usual = torch.stack([shown.rows.mean(0) for shown in steps[: record.learning]]).mean(0)
+    learned = torch.stack([shown.rows.mean(0) for shown in steps[: record.learning]]).mean(0)
 
-    def say(shown: Shown) -> tuple[Tensor, float]:
+    def send(shown: Shown) -> tuple[Tensor, float]:
         if codec is None:
-            return usual, 0.0
-        heard = [said(row - usual, codec) for row in shown.rows]
-        return usual + torch.stack([x for x, _ in heard]).mean(0), sum(bits for _, bits in heard)
+            return learned, 0.0
+        received = [transmitted(row - learned, codec) for row in shown.rows]
+        return learned + torch.stack([x for x, _ in received]).mean(0), sum(bits for _, bits in received)
 
-    return measured(record, name, steps[record.learning :], "value", say)
+    return measured(record, name, steps[record.learning :], "value", send)
 
 
 def blocks(rows: Tensor) -> Tensor:
@@ -127,21 +127,21 @@ def linear(record: Record, order: str, components: int, codec: Codec, name: str)
     mean, vectors = principal(record, order)
     kept = vectors[:, :components]
 
-    def say(shown: Shown) -> tuple[Tensor, float]:
-        heard = [said(x.T.contiguous(), codec) for x in (blocks(shown.rows) - mean) @ kept]
-        code = torch.stack([x for x, _ in heard]).mean(0)
+    def send(shown: Shown) -> tuple[Tensor, float]:
+        received = [transmitted(x.T.contiguous(), codec) for x in (blocks(shown.rows) - mean) @ kept]
+        code = torch.stack([x for x, _ in received]).mean(0)
         decoded = (code.T @ kept.T + mean).flatten()[: record.values]
-        return decoded, sum(bits for _, bits in heard)
+        return decoded, sum(bits for _, bits in received)
 
-    return measured(record, name, record.shown(order)[record.learning :], order, say)
+    return measured(record, name, record.shown(order)[record.learning :], order, send)
 
 
 @dataclass(frozen=True, repr=False)
 class Rated(LGC):
-    """LGC that learns to keep its codes short, too, as far as an entropy coder can make use of it."""
+    """LGC with a rate term: it also learns to keep its codes short for an entropy coder."""
 
     weight: float = 0.0  # of the code's bits in the loss
-    levels: int = 127  # of the quantiser, on each side of zero
+    levels: int = 127  # of the quantizer, on each side of zero
 
     def decoded(self, weights: Tensor, rows: Tensor, state: LearnedState) -> tuple[Tensor, Tensor]:
         if not self.weight:
@@ -155,7 +155,7 @@ class Rated(LGC):
 
 
 class Config(NamedTuple):
-    """How an auto-encoder is to learn."""
+    """How an auto-encoder learns."""
 
     order: str = "value"
     scale: str = "rms"
@@ -164,12 +164,14 @@ class Config(NamedTuple):
     optimizer: str = "adam"
     rate: float = 1e-3
     weight: float = 0.0  # of the code's bits
-    passes: int = 1  # over the steps to learn from; the method itself makes one
+    passes: int = 1  # over the learning steps; the method itself makes one
 
 
-def taught(reducer: Learned, steps: list[Shown], passes: int, begun: LearnedState | None = None) -> LearnedState:
-    """The state after learning from these steps, one update a step, from the start or on from another state."""
-    state = begun or reducer.init(torch.empty(steps[0].rows.shape[1]), SEED)
+def trained_state(
+    reducer: Learned, steps: list[Shown], passes: int, initial: LearnedState | None = None
+) -> LearnedState:
+    """The state after learning from these steps, one update per step, from the start or from another state."""
+    state = initial or reducer.init(torch.empty(steps[0].rows.shape[1]), SEED)
     for _ in range(passes):
         for shown in steps:
             off, trained = reducer.looked(shown.rows, state._replace(step=shown.at))
@@ -178,16 +180,16 @@ def taught(reducer: Learned, steps: list[Shown], passes: int, begun: LearnedStat
 
 
 class Student:
-    """A record's auto-encoders, each taught once."""
+    """A record's auto-encoders, each trained once."""
 
     def __init__(self, record: Record, passes: int) -> None:
         self.record, self.passes = record, passes
-        self._taught: dict[Config, tuple[LGC, LearnedState]] = {}
+        self._trained: dict[Config, tuple[LGC, LearnedState]] = {}
 
     def lgc(self, config: Config) -> tuple[LGC, LearnedState]:
-        """The ring form after learning; a code that is to be short learns that afterwards, or it is never used."""
-        given, config = config, config._replace(passes=config.passes * self.passes)
-        if config not in self._taught:
+        """The ring form after learning. A rate term is added afterwards: from the start, the code would stay unused."""
+        base, config = config, config._replace(passes=config.passes * self.passes)
+        if config not in self._trained:
             reducer = Rated(
                 learning_steps=10**9,
                 channels=config.channels,
@@ -198,27 +200,27 @@ class Student:
                 weight=config.weight,
             )
             steps = self.record.shown(config.order, config.scale)[: self.record.learning]
-            begun = self.lgc(given._replace(weight=0.0, codec=Identity()))[1] if config.weight else None
-            self._taught[config] = reducer, taught(reducer, steps, config.passes, begun)
-        return self._taught[config]
+            initial = self.lgc(base._replace(weight=0.0, codec=Identity()))[1] if config.weight else None
+            self._trained[config] = reducer, trained_state(reducer, steps, config.passes, initial)
+        return self._trained[config]
 
     def ring(self, config: Config, name: str, codec: Codec | None = None) -> Result:
-        """The ring form, frozen; its codes said through the codec it was taught with, or another."""
+        """The ring form, frozen; its codes are sent with the codec of its training, or another."""
         reducer, state = self.lgc(config)
         through, weights = codec or config.codec, state.trained.weights
 
         @torch.no_grad()
-        def say(shown: Shown) -> tuple[Tensor, float]:
-            heard = [said(code, through) for code in reducer.network.encode(weights, shown.rows)]
-            code = torch.stack([x for x, _ in heard]).mean(0)
-            return reducer.network.decode(weights, code, self.record.values), sum(bits for _, bits in heard)
+        def send(shown: Shown) -> tuple[Tensor, float]:
+            received = [transmitted(code, through) for code in reducer.network.encode(weights, shown.rows)]
+            code = torch.stack([x for x, _ in received]).mean(0)
+            return reducer.network.decode(weights, code, self.record.values), sum(bits for _, bits in received)
 
         steps = self.record.shown(config.order, config.scale)[self.record.learning :]
-        return measured(self.record, name, steps, config.order, say)._replace(late=state.error)
+        return measured(self.record, name, steps, config.order, send)._replace(late=state.error)
 
 
 class Served(NamedTuple):
-    """The server form's result, and its error for what each rank has itself."""
+    """The server form's result, and its errors on the ranks' own values."""
 
     result: Result
     leader: float
@@ -228,7 +230,7 @@ class Served(NamedTuple):
 def server(
     record: Record, innovation: float, similarity: float, passes: int, name: str, decoders: str = "rank"
 ) -> Served:
-    """The server form, with a decoder for each rank, or for each turn from the leader on."""
+    """The server form, with a decoder for each rank, or for each offset from the leader."""
     form = LGCServer(
         learning_steps=10**9,
         innovation=innovation,
@@ -237,19 +239,19 @@ def server(
         ranks=tuple(range(record.ranks)),
     )
     steps = record.shown("value")
-    state = taught(form, steps[: record.learning], passes)
+    state = trained_state(form, steps[: record.learning], passes)
     weights, off = state.trained.weights, []
 
     @torch.no_grad()
-    def say(shown: Shown) -> tuple[Tensor, float]:
-        code, bits = said(form.network.encode(weights, shown.rows)[shown.leader], form.codec)
-        own = [said(row, TopK(innovation)) for row in shown.rows]
+    def send(shown: Shown) -> tuple[Tensor, float]:
+        code, bits = transmitted(form.network.encode(weights, shown.rows)[shown.leader], form.codec)
+        own = [transmitted(row, TopK(innovation)) for row in shown.rows]
         restored = form._restored(weights, code, torch.stack([x for x, _ in own]), state._replace(step=shown.at))
         off.append([error(a, b, shown.real) for a, b in zip(restored, shown.rows, strict=True)])
         off[-1].insert(0, off[-1].pop(shown.leader))
         return restored.mean(0), bits + sum(extra for _, extra in own)
 
-    result = measured(record, name, steps[record.learning :], "value", say)._replace(late=state.error)
+    result = measured(record, name, steps[record.learning :], "value", send)._replace(late=state.error)
     each = torch.tensor(off).mean(0)
     return Served(result, float(each[0]), float(each[1:].mean()))
 

@@ -1,4 +1,4 @@
-"""What replicas would say at a leader's places, step by step, from a training in one process."""
+"""Record the values that replicas would send at a leader's indices, from a training in one process."""
 
 from collections.abc import Generator, Iterator
 from copy import deepcopy
@@ -29,60 +29,60 @@ WORKLOADS: dict[str, type[Workload]] = {
 
 
 class Plan(NamedTuple):
-    """What is to be trained, and for how long."""
+    """The training to record."""
 
     workload: str
     ranks: int
     steps: int
     batch: int  # of a rank
-    dense: int  # steps at the start in which gradients are averaged as they are
+    dense: int  # steps at the start that average gradients without compression
     ratio: float
     seed: int
 
 
 @dataclass(frozen=True, repr=False)
 class Each(LGC):
-    """All hear the values of each, and take the mean, as while LGC learns; but nothing is learned."""
+    """Every rank receives the values of all and takes the mean, as while LGC learns, but without learning."""
 
     learning_steps: int = 10**9
 
     def all_said(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
-        heard = yield Message(x, Identity(), state.seed, route=ALL_GATHER)
-        return heard.reduced.mean(0), state._replace(step=state.step + 1)
+        received = yield Message(x, Identity(), state.seed, route=ALL_GATHER)
+        return received.reduced.mean(0), state._replace(step=state.step + 1)
 
 
 @dataclass(frozen=True, repr=False)
 class Recording(LeaderTopK):
-    """LeaderTopK that keeps the positions, the scales and the values of each step."""
+    """LeaderTopK that records the positions, the scales and the values of each step."""
 
     notes: dict[int, dict[str, Tensor]] = field(default_factory=dict, compare=False)
 
     def reduce(self, x: Tensor, state: Any) -> Conversation:
         conversation = super().reduce(x, state)
-        told = yield next(conversation)
-        placed: Any = told.reduced
-        values = conversation.send(told)
-        heard = yield values
+        leader_reply = yield next(conversation)
+        positions: Any = leader_reply.reduced
+        values = conversation.send(leader_reply)
+        received = yield values
         self.notes[state.step] = {
-            "where": placed.where.int(),
-            "scales": placed.scales.clone(),
-            "rows": heard.reduced.clone(),
+            "where": positions.where.int(),
+            "scales": positions.scales.clone(),
+            "rows": received.reduced.clone(),
         }
         try:
-            conversation.send(heard)
+            conversation.send(received)
         except StopIteration as end:
             return end.value
         raise AssertionError("there is no third message")
 
 
 def batches(split: Split, plan: Plan) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of all ranks in turn, drawn with the plan's seed."""
-    draw = torch.Generator().manual_seed(plan.seed)
+    """Batches of all ranks in turn, sampled with the plan's seed."""
+    generator = torch.Generator().manual_seed(plan.seed)
     while True:
-        order = torch.randperm(len(split), generator=draw)
+        order = torch.randperm(len(split), generator=generator)
         for chosen in torch.split(order, plan.batch):
             if len(chosen) == plan.batch:
-                yield split.batch(chosen, draw)
+                yield split.batch(chosen, generator)
 
 
 def gradients(task: Workload, model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[float, list[Tensor]]:
@@ -94,26 +94,26 @@ def gradients(task: Workload, model: nn.Module, batch: tuple[Tensor, Tensor]) ->
 
 
 def collected(plan: Plan, folder: Path) -> dict[str, Any]:
-    """Train one model on the batches of all ranks, whose gradients are exchanged as between replicas of it."""
+    """Train one model on the batches of all ranks, with gradients exchanged as between replicas."""
     task = WORKLOADS[plan.workload]()
     torch.manual_seed(plan.seed)
     training, _ = task.load(folder)
     model = task.model()
-    shells = [deepcopy(model) for _ in range(plan.ranks)]  # where the exchange finds gradients; they are not trained
+    shells = [deepcopy(model) for _ in range(plan.ranks)]  # have the gradients of the exchange; they are not trained
     replicas = [simulate.replica_of(m, rank=rank, size=plan.ranks) for rank, m in enumerate(shells)]
-    led = Recording(plan.ratio, values=Each(), order="value")
-    strategy = thinwire.strategy_of(WarmUp(plan.dense, DGC(by=led)))
+    leader = Recording(plan.ratio, values=Each(), order="value")
+    strategy = thinwire.strategy_of(WarmUp(plan.dense, DGC(by=leader)))
     averaging = strategy.gradient_averaging
     assert averaging is not None, "DGC averages gradients"
     states, cluster = [strategy.init(replica) for replica in replicas], simulate.Simulated(plan.ranks)
     units = averaging.units(replicas[0])
     optimizer = task.optimizer(model)
     schedule = task.schedule(optimizer, plan.steps)
-    drawn, losses, rates = batches(training, plan), [], []
+    sampled, losses, rates = batches(training, plan), [], []
     for step in range(plan.steps):
         total = 0.0
         for shell in shells:
-            loss, own = gradients(task, model, next(drawn))
+            loss, own = gradients(task, model, next(sampled))
             total += loss / plan.ranks
             for p, gradient in zip(shell.parameters(), own, strict=True):
                 p.grad = gradient
@@ -133,5 +133,5 @@ def collected(plan: Plan, folder: Path) -> dict[str, Any]:
             print(f"step {step + 1}: loss {sum(losses[-10:]) / 10:.3f}", flush=True)
     (names,) = [u.names for u in units if any(isinstance(x, Recording) for x in parts_of(u.reducer))]
     sizes = [replicas[0].parameters[name].numel() for name in names]
-    steps = [{"step": plan.dense + at, "leader": at % plan.ranks, **led.notes[at]} for at in sorted(led.notes)]
+    steps = [{"step": plan.dense + at, "leader": at % plan.ranks, **leader.notes[at]} for at in sorted(leader.notes)]
     return {"plan": plan._asdict(), "names": names, "sizes": sizes, "losses": losses, "rates": rates, "steps": steps}

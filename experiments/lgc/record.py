@@ -1,4 +1,4 @@
-"""What was kept of a training, in any order and under any scale."""
+"""The recorded values of a training, in any order and with any scale."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -15,22 +15,22 @@ SCALES = ("rms", "none", "max")
 
 
 class Shown(NamedTuple):
-    """The values of all ranks in one step, as a code gets them."""
+    """The values of all ranks in one step, as a code receives them."""
 
     at: int  # steps since the dense ones
     leader: int
     rows: Tensor  # [ranks, values]
-    normal: Tensor  # what makes them values over their layer's root mean square
-    real: Tensor  # what makes them gradients
+    normal: Tensor  # factor to values divided by their layer's root mean square
+    real: Tensor  # factor to gradients
 
 
 class Record:
-    """A training's values at the leader's places; those of the first steps are for learning."""
+    """A training's values at the leader's indices; those of the first steps are for learning."""
 
     def __init__(self, path: Path, learning: int) -> None:
-        kept: dict[str, Any] = torch.load(path)
-        self.plan, self.names, self.sizes = kept["plan"], kept["names"], tuple(kept["sizes"])
-        self.losses, self.rates, self.steps = kept["losses"], kept["rates"], kept["steps"]
+        saved: dict[str, Any] = torch.load(path)
+        self.plan, self.names, self.sizes = saved["plan"], saved["names"], tuple(saved["sizes"])
+        self.losses, self.rates, self.steps = saved["losses"], saved["rates"], saved["steps"]
         self.learning = learning
         self._shown: dict[tuple[str, str], list[Shown]] = {}
 
@@ -44,7 +44,7 @@ class Record:
 
     @cached_property
     def counts(self) -> list[int]:
-        """How many values each layer has."""
+        """The number of values of each layer."""
         return LeaderPositions(self.plan["ratio"], sizes=self.sizes).counts(sum(self.sizes))
 
     @property
@@ -52,18 +52,18 @@ class Record:
         return sum(self.counts)
 
     def each(self, scales: Tensor) -> Tensor:
-        """A layer's number at each of its values."""
+        """The number of each layer, repeated for each of its values."""
         return torch.repeat_interleave(scales, torch.tensor(self.counts))
 
     def shown(self, order: str = "value", scale: str = "rms") -> list[Shown]:
-        """All steps in this order of values, under this scale."""
+        """All steps in this order of values, with this scale."""
         if (order, scale) not in self._shown:
             base = self._base() if scale == "none" else 1.0
             self._shown[order, scale] = [self._step(at, order, scale, base) for at in range(len(self.steps))]
         return self._shown[order, scale]
 
     def order_bits(self, order: str, last: int = 20) -> float:
-        """What it costs to tell places in this order and not as a set, for each value; as they are coded."""
+        """The extra bits per value of coding positions in this order instead of as a set."""
         if order == "index":
             return 0.0
         total, extra = sum(self.sizes), 0
@@ -86,11 +86,11 @@ class Record:
         return torch.ones_like(own)
 
     def _largest(self, own: Tensor) -> Tensor:
-        """Of a layer's values, the leader's."""
+        """The leader's largest magnitude in each layer."""
         return self.each(torch.stack([v.abs().max() for v in torch.split(own, self.counts)])).clamp_min(1e-12)
 
     def _turns(self, where: Tensor, own: Tensor, order: str) -> Tensor:
-        """What brings values from the leader's order, by value, to another one within each layer."""
+        """The permutation from the leader's order, by value, to another one within each layer."""
         if order == "value":
             return torch.arange(len(own))
         key: Callable[[Tensor, Tensor], Tensor] = (lambda w, v: w) if order == "index" else (lambda w, v: -v.abs())
@@ -101,6 +101,6 @@ class Record:
         return torch.cat(pieces)
 
     def _base(self) -> float:
-        """The root mean square of all values that are learned from, as gradients."""
+        """The root mean square of all gradient values of the learning steps."""
         squares = [(s["rows"] * self.each(s["scales"])).square().mean() for s in self.steps[: self.learning]]
         return float(torch.stack(squares).mean().sqrt())

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a learned code of LGC works with: record values of three trainings, then fit and judge codes of them.
+# Study of the code of LGC: record values of three trainings, fit codes to them and measure their errors.
 set -e
 out=$(realpath -m "${1:-runs/lgc-code}")
 cd "$(dirname "$0")"

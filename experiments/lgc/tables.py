@@ -1,4 +1,4 @@
-"""The questions, each answered by a table."""
+"""The tables of the study."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from torch import Tensor
 from thinwire.codecs import Identity, Quantize
 
 WINDOWS = 10
-AHEAD = (1, 2, 4, 8)  # steps after which places are looked at again
+AHEAD = (1, 2, 4, 8)  # steps after which indices are compared
 
 
 class Table(NamedTuple):
@@ -33,12 +33,15 @@ class Table(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """How much of others' values, and of the mean, a multiple of the leader's explains: [layers + 1, windows]."""
+    """The variance of others' values, and of the mean, that a multiple of the leader's explains.
+
+    Tensors are [layers + 1, windows]; the last row is all layers.
+    """
 
     starts: list[int]
     others: Tensor
     mean: Tensor
-    chance: Tensor  # of the mean, if others' values had nothing to do with the leader's; the last row is all layers
+    unrelated: Tensor  # of the mean, if others' values were unrelated to the leader's
 
     def table(self, record: Record) -> Table:
         names = [*record.names, "all layers"]
@@ -48,7 +51,7 @@ class Shared(NamedTuple):
         for what, found in (("", self.others), ("mean: ", self.mean)):
             shown = range(len(names)) if not what else [len(names) - 1]
             rows += [[what + names[i], counts[i], *(f"{x:.2f}" for x in found[i])] for i in shown]
-        rows.append(["mean, by chance: all layers", counts[-1], *(f"{x:.2f}" for x in self.chance[-1])])
+        rows.append(["mean, if unrelated: all layers", counts[-1], *(f"{x:.2f}" for x in self.unrelated[-1])])
         title = "Variance of another rank's values that a multiple of the leader's explains, by first step of a window"
         return Table("a", title, head, rows)
 
@@ -78,11 +81,11 @@ def shared(record: Record) -> Shared:
 
 
 def orders(record: Record, student: Student, wide: bool) -> tuple[Table, list[Result]]:
-    """Every order under every scale; where that takes too long, two orders."""
+    """Every order with every scale; for large records, two orders."""
     pairs = [(o, s) for o in ORDERS for s in SCALES] if wide else [("value", "rms"), ("index", "rms")]
     found = [student.ring(Config(order=o, scale=s), f"{o}, {s}") for o, s in pairs]
     title = f"Error of the decoded mean by order and scale, after {record.learning * student.passes} updates of Adam"
-    head = ["order, scale", "end of learning", "after: real", "normalised", "first 10 steps", "last 10"]
+    head = ["order, scale", "end of learning", "after: real", "normalized", "first 10 steps", "last 10"]
     rows = [
         [r.name, f"{r.late:.3f}", f"{r.real:.3f}", f"{r.normal:.3f}", f"{r.first:.3f}", f"{r.last:.3f}"] for r in found
     ]
@@ -90,19 +93,19 @@ def orders(record: Record, student: Student, wide: bool) -> tuple[Table, list[Re
 
 
 def optimizers(record: Record, student: Student) -> tuple[Table, list[Result]]:
-    """Adam beside plain gradient descent; and more passes, to see whether it is a matter of time."""
+    """Adam beside plain gradient descent, with one and with more passes."""
     slow, fast = Config(optimizer="sgd"), Config(optimizer="sgd", rate=0.1)
     ways = [("Adam 1e-3", Config()), ("SGD 1e-3", slow), ("SGD 0.1", fast)]
     ways += [(f"Adam 1e-3, {n} x", Config(passes=n)) for n in (4, 16)] + [("SGD 0.1, 4 x", fast._replace(passes=4))]
     found = [student.ring(config, name) for name, config in ways]
     rows = [[r.name, f"{r.late:.3f}", f"{r.real:.3f}", f"{r.normal:.3f}"] for r in found]
-    title = "Error by optimiser; value order, RMS; 4 x, 16 x: as many times the updates, on the same steps"
-    return Table("c", title, ["optimiser", "end of learning", "real", "normalised"], rows), found
+    title = "Error by optimizer; value order, RMS; 4 x, 16 x: a multiple of the updates, on the same steps"
+    return Table("c", title, ["optimizer", "end of learning", "real", "normalized"], rows), found
 
 
 def rates(letter: str, title: str, found: list[Result], ranks: int) -> Table:
-    """Bits and errors, one line a way to say values."""
-    head = ["", "bits/value", "+ order / ranks", "+ order", "real", "normalised"]
+    """Bits and errors, one line per code."""
+    head = ["", "bits/value", "+ order / ranks", "+ order", "real", "normalized"]
     rows = [
         [
             r.name,
@@ -118,14 +121,14 @@ def rates(letter: str, title: str, found: list[Result], ranks: int) -> Table:
 
 
 def sizes(record: Record, student: Student, wide: bool) -> tuple[Table, list[Result]]:
-    """Auto-encoders by the channels of their code, and what it is said through."""
+    """Auto-encoders by the channels of their code and its codec."""
     found = []
     for channels in (1, 2, 4, 8) if wide else (1, 4):
         config = Config(channels=channels)
         found.append(student.ring(config, f"ae {channels}, float32"))
         found.append(student.ring(config, f"ae {channels}, float16", HALF))
-        taught = (8, 4, 2) if wide else (4,) if channels == 4 else ()
-        for bits in taught:
+        codec_bits = (8, 4, 2) if wide else (4,) if channels == 4 else ()
+        for bits in codec_bits:
             rounded = config._replace(codec=Quantize(bits))
             found.append(student.ring(rounded, f"ae {channels}, {bits} bits"))
             found.append(student.ring(rounded, f"ae {channels}, {bits} bits, entropy", entropy(bits)))
@@ -145,11 +148,11 @@ def sizes(record: Record, student: Student, wide: bool) -> tuple[Table, list[Res
 
 
 def baselines(record: Record) -> tuple[Table, list[Result]]:
-    """What needs no network."""
+    """Codes without a network."""
     found = []
     for bits in (8, 4, 3, 2):
-        found.append(plain(record, Quantize(bits), f"quantiser, {bits} bits"))
-        found.append(plain(record, entropy(bits), f"quantiser, {bits} bits, entropy"))
+        found.append(plain(record, Quantize(bits), f"quantizer, {bits} bits"))
+        found.append(plain(record, entropy(bits), f"quantizer, {bits} bits, entropy"))
     for bits in (8, 4, 3):
         found.append(leader_alone(record, Quantize(bits), f"leader alone, {bits} bits"))
     found.append(leader_alone(record, Identity(), "leader alone, float32"))
@@ -161,7 +164,7 @@ def baselines(record: Record) -> tuple[Table, list[Result]]:
             found.append(linear(record, order, components, Identity(), f"pca {components}, {order}, float32"))
             found.append(linear(record, order, components, Quantize(8), f"pca {components}, {order}, 8 bits"))
             found.append(linear(record, order, components, entropy(4), f"pca {components}, {order}, 4 bits, entropy"))
-    return rates("e", "Without a network, at the same places and under the same scales", found, record.ranks), found
+    return rates("e", "Without a network, at the same indices and with the same scales", found, record.ranks), found
 
 
 def servers(record: Record, student: Student, wide: bool) -> tuple[Table, list[Result]]:
@@ -170,7 +173,7 @@ def servers(record: Record, student: Student, wide: bool) -> tuple[Table, list[R
     found = [server(record, i, s, student.passes, f"innovation {i:.0%}, similarity {s}") for i, s in ways]
     name = "innovation 1%, similarity 0.0, a decoder for the leader"
     found.append(server(record, 0.01, 0.0, student.passes, name, decoders="turn"))
-    head = ["", "bits/value", "+ order / ranks", "mean: real", "normalised", "leader's own", "others' own"]
+    head = ["", "bits/value", "+ order / ranks", "mean: real", "normalized", "leader's own", "others' own"]
     rows = [
         [
             r.name,
@@ -187,8 +190,8 @@ def servers(record: Record, student: Student, wide: bool) -> tuple[Table, list[R
     return table, [served.result for served in found]
 
 
-def held(record: Record) -> Table:
-    """What of the places of a step would still be the leader's some steps later."""
+def held_indices(record: Record) -> Table:
+    """The share of a step's indices that are the leader's again some steps later."""
     rows = []
     for ahead in AHEAD:
         again, mass = [], []
@@ -198,5 +201,5 @@ def held(record: Record) -> Table:
             again.append(float(there.float().mean()))
             mass.append(float(squares[there].sum() / squares.sum()))
         rows.append([str(ahead), f"{sum(again) / len(again):.4f}", f"{sum(mass) / len(mass):.4f}"])
-    title = "Places of a step that are the then leader's again, and the share of its squared values there"
-    return Table("h", title, ["steps later", "places", "squares"], rows)
+    title = "Indices of a step that are the leader's again, and the share of its squared values there"
+    return Table("h", title, ["steps later", "indices", "squares"], rows)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# One unchanged script, in five places and by four methods: prints the line that each run ends with.
-# As root, for the two hosts: network namespaces joined by a cable, torchrun in each.
+# Run one unchanged script in five settings with four methods; prints the last line of each run.
+# Needs root for the two hosts: network namespaces joined by a veth cable, with torchrun in each.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export OMP_NUM_THREADS=1
@@ -25,7 +25,7 @@ two_hosts() {
         hosts+=($!) rank=1
     done
     for host in "${hosts[@]}"; do
-        wait "$host"  # which fails if it did
+        wait "$host"  # fails if the host failed
     done
 }
 

@@ -1,7 +1,7 @@
-"""Few bits an entry: a message of 24.6 million entries, made, and added to a sum, against copying the tensor once.
+"""Quantizers: encoding a message of 24.6 million entries, and adding it to a sum, against copying the tensor once.
 
-What is timed is what a rank does: the buffer that is sent is made anew each time, and what is heard is added without
-being written out.
+This is the work of a rank: the buffer to send is allocated each time, and a received message is added to the sum
+without being materialized.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from thinwire.extend import Codec
 from thinwire.wire import payload
 
 SIZE = 24_600_000
-ENCODE_BARS: dict[Codec, float | None] = {  # at most so many copies
+ENCODE_TARGETS: dict[Codec, float | None] = {  # the maximum number of copies
     Quantize(8): 2.0,
     Quantize(8, stochastic=True): 2.8,
     Quantize(4): None,
@@ -33,7 +33,7 @@ ENCODE_BARS: dict[Codec, float | None] = {  # at most so many copies
     NaturalCompression(): 2.8,
     Round(): 2.0,
 }
-ADD_BAR = 1.2
+ADD_TARGET = 1.2
 ADDED: tuple[Codec, ...] = (
     Quantize(8),
     Quantize(4),
@@ -65,21 +65,21 @@ def _rows(threads: int, repeats: int) -> list[Row]:
         buffer = payload.encode(x, codec, 0).clone()
 
         def job() -> None:
-            heard = payload.decode_lazy(buffer, codec, 0, x)
-            assert isinstance(heard, Lazy)
-            heard.add_to(total)
+            received = payload.decode_lazy(buffer, codec, 0, x)
+            assert isinstance(received, Lazy)
+            received.add_to(total)
 
         return job
 
     jobs: dict[str, Callable[[], object]] = {"copy": lambda: target.copy_(x)}
-    jobs |= {f"{codec!r}, a message": encode(codec) for codec in ENCODE_BARS}
+    jobs |= {f"{codec!r}, a message": encode(codec) for codec in ENCODE_TARGETS}
     jobs |= {f"{codec!r}, added to a sum": add(codec) for codec in ADDED}
-    bars: dict[str, float | None] = {f"{codec!r}, a message": bar for codec, bar in ENCODE_BARS.items()}
-    bars |= {f"{codec!r}, added to a sum": ADD_BAR for codec in ADDED}
+    targets: dict[str, float | None] = {f"{codec!r}, a message": target for codec, target in ENCODE_TARGETS.items()}
+    targets |= {f"{codec!r}, added to a sum": ADD_TARGET for codec in ADDED}
     best = interleaved(jobs, repeats)
     copies = {name: seconds / best["copy"] for name, seconds in best.items() if name != "copy"}
     on = f"{threads} thread{'s' * (threads > 1)}"
     return [
-        Row(f"{name}, {on} / copy", ratio, "" if (bar := bars[name]) is None else at_most(ratio, bar))
+        Row(f"{name}, {on} / copy", ratio, "" if (limit := targets[name]) is None else at_most(ratio, limit))
         for name, ratio in copies.items()
     ]
