@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from benchmarks.rows import Row, at_least, at_most
 from benchmarks.timing import interleaved, threads_of_torch
 from thinwire import GenNorm, Histogram, Huffman, Quantize, Rans
-from thinwire.entropy.block import squeeze
+from thinwire.entropy.block import compress
 from thinwire.kernels import huffman, rans
 from thinwire.kernels.bits import pack, unpack
-from thinwire.kernels.frequencies import counted, scaled
+from thinwire.kernels.frequencies import count_symbols, scaled
 from thinwire.lab.recording.captured import read
 
 SIZE, SHAPE = 2**24, 0.7
@@ -64,18 +64,18 @@ def captured() -> torch.Tensor:
 
 def rows_for(name: str, data: Bytes, least: float, size_bars: dict[str, float], repeats: int) -> list[Row]:
     """Sizes and speeds for these bytes, which could not take fewer bits than the least."""
-    frequencies = scaled(counted(data, 256))
+    frequencies = scaled(count_symbols(data, 256))
     coded = {coder: module.encode(data, frequencies) for coder, module in CODERS.items()}
     zstd = sum(map(len, in_zstd(data, 1)))
     rows = []
     for coder, by in (("Huffman", Huffman()), ("rANS", Rans())):
         for model in (GenNorm(), Histogram()):
-            told = len(squeeze(data, model, by))
+            told = len(compress(data, model, by))
             over = (8 * told / least - 1) * 100
             under = f"{name}, {coder} under {model!r}"
             rows.append(Row(f"{under}, % over the entropy", over, at_most(over, size_bars[coder])))
             rows.append(Row(f"{under}, zstd's bytes / its", zstd / told, at_least(zstd / told, 1)))
-    told = len(squeeze(data, None, None))
+    told = len(compress(data, None, None))
     rows.append(Row(f"{name}, Entropy(), % over the entropy", (8 * told / least - 1) * 100))
     rows.append(Row(f"{name}, Entropy(), zstd's bytes / its", zstd / told, at_least(zstd / told, 1)))
     rows.append(Row(f"{name}, zstd, % over the entropy", (8 * zstd / least - 1) * 100))
@@ -96,11 +96,11 @@ def rows_for(name: str, data: Bytes, least: float, size_bars: dict[str, float], 
 def jobs_for(
     data: Bytes, frequencies: NDArray[np.int64], coded: dict[str, Bytes], threads: int
 ) -> dict[str, Callable[[], object]]:
-    packed, counts = in_zstd(data, threads), counted(data, 256)
+    packed, counts = in_zstd(data, threads), count_symbols(data, 256)
     jobs: dict[str, Callable[[], object]] = {
         "zstd encode": lambda: in_zstd(data, threads),
         "zstd decode": lambda: from_zstd(packed),
-        "counting": lambda: counted(data, 256),
+        "counting": lambda: count_symbols(data, 256),
         "fitting": lambda: GenNorm().fit(counts),
     }
     for coder, module in CODERS.items():

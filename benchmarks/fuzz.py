@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from benchmarks.rows import Row
 from thinwire import GenNorm, Histogram, Huffman, PayloadError, Rans
 from thinwire.entropy import Coder, Model
-from thinwire.entropy.block import expand, squeeze
+from thinwire.entropy.block import compress, decompress
 
 TIMES = 100_000
 GUARD = 4096  # bytes beside the data, that must stay as they are
@@ -38,7 +38,7 @@ def damaged(times: int) -> Iterator[bool]:
     """Whether each damaged block was refused."""
     chance = np.random.default_rng(0)
     kinds = [
-        (symbols, squeeze(symbols, model, coder))
+        (symbols, compress(symbols, model, coder))
         for symbols, model, coder in product(_rows(chance), MODELS, CODERS)
         if symbols.itemsize == 1 or not isinstance(model, GenNorm)
     ]
@@ -81,7 +81,7 @@ def _refused(block: bytes, symbols: Symbols, chance: np.random.Generator) -> boo
     data = memory[GUARD : GUARD + len(block)]
     data[:] = np.frombuffer(block, np.uint8)
     try:
-        found, used = expand(data, count, symbols.dtype.type)
+        found, used = decompress(data, count, symbols.dtype.type)
     except PayloadError:
         return True
     finally:

@@ -20,8 +20,8 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Files with tests that take many seconds.
-LONG = ("attach/", "codecs/", "contracts/", "lab/", "replicator/", "strategies/", "reducers/", "transports/")
-LONG += ("kernels/test_compiled.py", "test_cli.py", "test_payload.py")
+FOLDERS = ("attach/", "codecs/", "contracts/", "lab/", "replicator/", "strategies/", "reducers/", "transports/")
+LONG = (*FOLDERS, "kernels/test_compiled.py", "test_cli.py", "test_payload.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,7 +17,7 @@ from thinwire.simulate import Simulated
 class ReducerStep(NamedTuple):
     """The result of one step of a reducer, by rank."""
 
-    replies: list[Reply]
+    replies: list[Reply[Tensor]]
     states: list[Any]
     messages: list[list[Message]]  # those that each rank sent
     meters: list[inspect.Meter]
@@ -25,7 +25,8 @@ class ReducerStep(NamedTuple):
     @property
     def reduced(self) -> Tensor:
         """The reduced tensor on rank 0."""
-        return self.replies[0].reduced
+        reduced: Tensor = self.replies[0].reduced
+        return reduced
 
 
 def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -65,12 +66,12 @@ def step(reducer: Reducer, xs: Sequence[Tensor], states: Sequence[Any], peers: P
 
 def exchange_messages(
     messages: Sequence[Message], peers: Peers | None = None
-) -> tuple[list[Reply], list[inspect.Meter]]:
+) -> tuple[list[Reply[Tensor]], list[inspect.Meter]]:
     """One round in which every rank sends one message."""
     transport = Simulated(len(messages))
     peers = peers or all_ranks(len(messages))
 
-    def once(message: Message) -> Generator[Message, Reply, Reply]:
+    def once(message: Message) -> Generator[Message, Reply[Tensor], Reply[Tensor]]:
         return (yield message)
 
     replies = transport.run([lockstep([(peers, once(message))]) for message in messages])

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 import thinwire
-from tests.attach.training import NAMES, NEIGHBOURS
+from tests.attach.training import DECENTRALIZED, NAMES
 from tests.helpers import exchange_gradients
 from thinwire import (
     Average,
@@ -68,7 +68,7 @@ def test_every_method_reduces_a_small_model(name: str) -> None:
             assert p.grad.abs().max() <= 4  # twice the mean of 1, and the residual
 
 
-@pytest.mark.parametrize("name", NEIGHBOURS)
+@pytest.mark.parametrize("name", DECENTRALIZED)
 def test_every_decentralized_method_bounds_the_consensus_distance_of_a_small_model(name: str) -> None:
     ranks = 4
     models = [nn.Sequential(nn.Linear(30, 20), nn.LayerNorm(20)) for _ in range(ranks)]

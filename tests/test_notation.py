@@ -30,8 +30,8 @@ NAMED = [method.built for method in METHODS.values()]
 EVERYTHING = (*CODECS, *REDUCERS, *STRATEGIES, *TOPOLOGIES, *OTHERS, *NAMED)
 
 
-def refused(text: str) -> tuple[str, str]:
-    """The first line of the error, and what its caret points at."""
+def error_of(text: str) -> tuple[str, str]:
+    """The first line of the error, and the text that its carets mark."""
     with pytest.raises(NotationError) as caught:
         parse(text)
     problem, shown, carets = str(caught.value).rsplit("\n", 2)
@@ -41,7 +41,7 @@ def refused(text: str) -> tuple[str, str]:
     return problem, shown[start:end]
 
 
-def test_what_repr_says_is_read_back() -> None:
+def test_parse_inverts_repr() -> None:
     for value in EVERYTHING:
         assert parse(repr(value)) == value
         assert repr(parse(repr(value))) == repr(value)
@@ -50,13 +50,13 @@ def test_what_repr_says_is_read_back() -> None:
 @pytest.mark.parametrize(
     "text", ["a b", "a  b", "tab\tand\nline", "it's", 'say "so"', "back\\slash", "größe.*", "", " "]
 )
-def test_any_text_is_read_back(text: str) -> None:
+def test_any_string_is_parsed_back(text: str) -> None:
     for value in (When(TopK(0.5), names=(text,)), Peers(text, ((0, 1.0),))):
         assert parse(repr(value)) == value
 
 
 @pytest.mark.parametrize("number", [0.1, 1e-7, 1 / 3, 0.30000000000000004, 1.0])
-def test_any_number_is_read_back(number: float) -> None:
+def test_any_number_is_parsed_back(number: float) -> None:
     assert parse(repr(TopK(number))) == TopK(number)
 
 
@@ -72,11 +72,11 @@ def test_any_number_is_read_back(number: float) -> None:
         ("Peers('edge', ((0, 1), (1, -1)))", Peers("edge", ((0, 1), (1, -1)))),
     ],
 )
-def test_a_notation_may_be_written_as_python_is(text: str, value: Any) -> None:
+def test_a_notation_may_have_python_whitespace_and_keywords(text: str, value: Any) -> None:
     assert parse(text) == value
 
 
-def test_every_public_description_has_a_name() -> None:
+def test_every_public_described_class_is_in_the_vocabulary() -> None:
     described = {
         name
         for name in thinwire.__all__
@@ -92,7 +92,7 @@ def test_parts_are_found_at_every_depth() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "problem", "place"),
+    ("text", "problem", "marked"),
     [
         ("Topk(0.1)", "unknown name 'Topk' (did you mean TopK?)", "Topk"),
         (
@@ -101,8 +101,8 @@ def test_parts_are_found_at_every_depth() -> None:
             "Quantise",
         ),
         ("Zzz(1)", "unknown name 'Zzz' (known: ", "Zzz"),
-        ("TopK", "TopK needs brackets: TopK(...)", "TopK"),
-        ("ErrorFeedback(TopK)", "TopK needs brackets", "TopK"),
+        ("TopK", "TopK needs parentheses: TopK(...)", "TopK"),
+        ("ErrorFeedback(TopK)", "TopK needs parentheses", "TopK"),
         ("TopK(2.0)", "between 0 and 1", "TopK(2.0)"),
         ("ErrorFeedback(TopK(-0.5))", "between 0 and 1", "TopK(-0.5)"),
         ("ErrorFeedback(TopK('much'))", "TopK cannot take 'much'", "TopK('much')"),
@@ -112,28 +112,28 @@ def test_parts_are_found_at_every_depth() -> None:
         ("TopK(0.1, ratio=0.1)", "multiple values for argument 'ratio'", "TopK(0.1, ratio=0.1)"),
         ("Chain(Quantize(8), TopK(0.1))", "cannot follow", "Chain(Quantize(8), TopK(0.1))"),
         ("ErrorFeedback(0.5)", "codec or a reducer", "ErrorFeedback(0.5)"),
-        ("ErrorFeedback(os.path)", "may stand here", "os.path"),
-        ("TopK(0.1).ratio", "may stand here", "TopK(0.1).ratio"),
-        ("TopK.__init__(0.1)", "may stand here", "TopK.__init__(0.1)"),
-        ("TopK(0.1)(0.2)", "may stand here", "TopK(0.1)(0.2)"),
-        ("(lambda: TopK(0.1))()", "may stand here", "(lambda: TopK(0.1))()"),
-        ("ErrorFeedback(lambda: 1)", "may stand here", "lambda: 1"),
-        ("Cast(f'float{16}')", "may stand here", "f'float{16}'"),
-        ("Cast(b'float16')", "may stand here", "b'float16'"),
-        ("TopK(1 / 10)", "may stand here", "1 / 10"),
-        ("TopK(1j)", "may stand here", "1j"),
-        ("TopK(...)", "may stand here", "..."),
-        ("TopK(not 1)", "may stand here", "not 1"),
-        ("TopK(--1)", "may stand here", "--1"),
-        ("TopK({0.1})", "may stand here", "{0.1}"),
-        ("TopK({'ratio': 0.1})", "may stand here", "{'ratio': 0.1}"),
-        ("TopK([x for x in (1,)][0])", "may stand here", "[x for x in (1,)][0]"),
-        ("TopK(0.1 if True else 1)", "may stand here", "0.1 if True else 1"),
-        ("TopK(x := 0.1)", "may stand here", "x := 0.1"),
-        ("TopK(*(0.1,))", "may stand here", "*(0.1,)"),
-        ("TopK(**{'ratio': 0.1})", "** has no place", "{'ratio': 0.1}"),
-        ("ErrorFeedback(unknown)", "words stand in quotes", "unknown"),
-        ("__import__('os').system('true')", "may stand here", "__import__('os').system('true')"),
+        ("ErrorFeedback(os.path)", "are allowed here", "os.path"),
+        ("TopK(0.1).ratio", "are allowed here", "TopK(0.1).ratio"),
+        ("TopK.__init__(0.1)", "are allowed here", "TopK.__init__(0.1)"),
+        ("TopK(0.1)(0.2)", "are allowed here", "TopK(0.1)(0.2)"),
+        ("(lambda: TopK(0.1))()", "are allowed here", "(lambda: TopK(0.1))()"),
+        ("ErrorFeedback(lambda: 1)", "are allowed here", "lambda: 1"),
+        ("Cast(f'float{16}')", "are allowed here", "f'float{16}'"),
+        ("Cast(b'float16')", "are allowed here", "b'float16'"),
+        ("TopK(1 / 10)", "are allowed here", "1 / 10"),
+        ("TopK(1j)", "are allowed here", "1j"),
+        ("TopK(...)", "are allowed here", "..."),
+        ("TopK(not 1)", "are allowed here", "not 1"),
+        ("TopK(--1)", "are allowed here", "--1"),
+        ("TopK({0.1})", "are allowed here", "{0.1}"),
+        ("TopK({'ratio': 0.1})", "are allowed here", "{'ratio': 0.1}"),
+        ("TopK([x for x in (1,)][0])", "are allowed here", "[x for x in (1,)][0]"),
+        ("TopK(0.1 if True else 1)", "are allowed here", "0.1 if True else 1"),
+        ("TopK(x := 0.1)", "are allowed here", "x := 0.1"),
+        ("TopK(*(0.1,))", "are allowed here", "*(0.1,)"),
+        ("TopK(**{'ratio': 0.1})", "** is not allowed", "{'ratio': 0.1}"),
+        ("ErrorFeedback(unknown)", "strings need quotes", "unknown"),
+        ("__import__('os').system('true')", "are allowed here", "__import__('os').system('true')"),
         ("TopK(__import__('os'))", "unknown name '__import__'", "__import__"),
         ("TopK(open('/etc/passwd'))", "unknown name 'open'", "open"),
         ("eval('1')", "unknown name 'eval'", "eval"),
@@ -143,14 +143,14 @@ def test_parts_are_found_at_every_depth() -> None:
         ("Edges(((0, 1), (1, 1)))", "two different ranks", "Edges(((0, 1), (1, 1)))"),
     ],
 )
-def test_an_error_shows_the_place(text: str, problem: str, place: str) -> None:
-    said, pointed = refused(text)
-    assert problem in said
-    assert pointed == place
+def test_an_error_marks_its_position(text: str, problem: str, marked: str) -> None:
+    message, position = error_of(text)
+    assert problem in message
+    assert position == marked
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "start"),
     [
         ("TopK(0.1", "("),
         ("TopK(0.1))", ")"),
@@ -161,15 +161,15 @@ def test_an_error_shows_the_place(text: str, problem: str, place: str) -> None:
         ("", ""),
     ],
 )
-def test_what_is_no_expression_is_refused_where_it_goes_wrong(text: str, place: str) -> None:
-    problem, pointed = refused(text)
+def test_a_syntax_error_is_marked_at_its_position(text: str, start: str) -> None:
+    problem, marked = error_of(text)
     assert problem.startswith("not a notation")
-    assert pointed.startswith(place)
+    assert marked.startswith(start)
 
 
-def test_the_caret_stands_where_it_should_after_letters_beyond_ascii() -> None:
-    assert refused("Choose(When(Topk(0.1), names='größe'))")[1] == "Topk"
-    assert refused("Choose(When(names='größe', then=Topk(0.1)))")[1] == "Topk"
+def test_the_caret_is_at_the_right_column_after_non_ascii_letters() -> None:
+    assert error_of("Choose(When(Topk(0.1), names='größe'))")[1] == "Topk"
+    assert error_of("Choose(When(names='größe', then=Topk(0.1)))")[1] == "Topk"
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_the_caret_stands_where_it_should_after_letters_beyond_ascii() -> None:
     ],
     ids=lambda text: f"{text[:10]!r}...",
 )
-def test_what_is_deep_or_odd_is_read_or_refused_but_never_crashes(text: str) -> None:
+def test_deep_or_unusual_text_is_parsed_or_a_value_error(text: str) -> None:
     try:
         value = parse(text)
     except ValueError:  # NotationError is one
@@ -207,18 +207,18 @@ def test_what_is_deep_or_odd_is_read_or_refused_but_never_crashes(text: str) -> 
     assert repr(value)
 
 
-def test_what_is_too_long_is_refused_before_it_is_read() -> None:
-    with pytest.raises(ValueError, match=f"{LONGEST + 1} characters; at most {LONGEST}"):
+def test_a_notation_above_the_limit_is_an_error() -> None:
+    with pytest.raises(ValueError, match=f"{LONGEST + 1} characters; the limit is {LONGEST}"):
         parse("(" + "1" * LONGEST)
 
 
-def test_the_weights_of_64_ranks_are_read_back() -> None:
-    mine = Weights(tuple(tuple(1 / 64 + (-1) ** (i + j) / 777 for j in range(64)) for i in range(64)))
-    assert len(repr(mine)) > LONGEST * 0.8
-    assert parse(repr(mine)) == mine
+def test_the_weights_of_64_ranks_are_parsed_back() -> None:
+    weights = Weights(tuple(tuple(1 / 64 + (-1) ** (i + j) / 777 for j in range(64)) for i in range(64)))
+    assert len(repr(weights)) > LONGEST * 0.8
+    assert parse(repr(weights)) == weights
 
 
-def test_spaces_that_do_not_count_do_not_make_a_notation_too_long() -> None:
+def test_spaces_do_not_count_towards_the_limit() -> None:
     assert parse("TopK(" + " " * 2 * LONGEST + "0.1)") == TopK(0.1)
 
 
@@ -238,7 +238,7 @@ def test_spaces_that_do_not_count_do_not_make_a_notation_too_long() -> None:
         "TopK.__class__.__base__.__subclasses__()",
     ],
 )
-def test_nothing_is_ever_evaluated(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_expression_is_evaluated(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[str] = []
     monkeypatch.setattr(os, "system", lambda *_: called.append("system"))
     for name in ("eval", "exec", "open"):

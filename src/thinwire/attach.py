@@ -58,6 +58,23 @@ def attach(
         find_unused_parameters: False promises that each step uses every parameter of a plain module, as DDP's argument
             of that name does. Then no flags are sent for parameters without a gradient, and a missing gradient counts
             as zero.
+
+    Examples:
+        >>> import torch
+        >>> import thinwire
+        >>> from thinwire.simulate import InProcessCluster
+        >>> def train():  # on a real cluster: a script that torchrun starts
+        ...     model = torch.nn.Linear(1000, 1000)
+        ...     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        ...     handle = thinwire.attach(model, "topk", optimizer=optimizer)
+        ...     for _ in range(3):
+        ...         optimizer.zero_grad()
+        ...         model(torch.randn(8, 1000)).square().mean().backward()
+        ...         optimizer.step()  # exchanges the gradients first
+        ...     return round(handle.meter.ratio), model.weight.sum().item()
+        >>> (ratio, first), (_, second) = InProcessCluster(2).run(train)
+        >>> ratio, first == second  # the replicas are identical
+        (130, True)
     """
     base = getattr(model, "_orig_mod", model)  # torch.compile(DDP(model))
     ddp = base if isinstance(base, DistributedDataParallel) else None
@@ -197,11 +214,11 @@ def _misplaced(strategy: Strategy, ranks: int, hosts: tuple[str, ...]) -> ValueE
 
 def _shards_in_group(replica: Replica, ranks: tuple[int, ...]) -> ValueError | None:
     """The error if ranks of the group have different shards of a parameter: these must not be averaged."""
-    for name, whole in replica.dtensors.items():
-        split = sorted(set(whole.device_mesh.mesh.flatten().tolist()) & set(ranks))
+    for name, dtensor in replica.dtensors.items():
+        split = sorted(set(dtensor.device_mesh.mesh.flatten().tolist()) & set(ranks))
         if len(split) > 1:
             return ValueError(
-                f"{name} is sharded over ranks {split}, and these are in one group here, where gradients are averaged: "
+                f"{name} is sharded over ranks {split}, which have different shards of it and are in one group here: "
                 "use a Replicator(devices_per_replica=...), or a group of ranks that have the same shard"
             )
     return None

@@ -23,7 +23,22 @@ from .transports import Meter
 
 
 class Handle:
-    """An attached method: its meter, its state, models to evaluate or save, and `detach()`."""
+    """An attached method: its meter, its state, models to evaluate or save, and `detach()`.
+
+    Examples:
+        >>> import torch
+        >>> import thinwire
+        >>> from thinwire.simulate import InProcessCluster
+        >>> def attached():
+        ...     model = torch.nn.Linear(100, 100)
+        ...     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        ...     return thinwire.attach(model, "fp16", optimizer=optimizer)
+        >>> handle, _ = InProcessCluster(2).run(attached)
+        >>> handle
+        <thinwire Average(Cast('float16')) on rank 0 of 2>
+        >>> handle.ranks, handle.meter.steps
+        ((0, 1), 0)
+    """
 
     def __init__(self, session: Session, model: nn.Module, detach: Callable[[], None]) -> None:
         self._session, self._model, self._detach = session, model, detach

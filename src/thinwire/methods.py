@@ -16,13 +16,25 @@ SERVER = "server:"  # before a method: through a parameter server on rank 0
 
 
 def strategy_of(method: MethodLike) -> Strategy:
-    """The strategy for a method: an object, its notation or a short name. Codecs and reducers become `DataParallel`."""
+    """The strategy for a method: an object, its notation or a short name. Codecs and reducers become `DataParallel`.
+
+    Examples:
+        >>> from thinwire import strategy_of
+        >>> strategy_of("powersgd").gradient_averaging is None, strategy_of("choco").gradient_averaging is None
+        (False, True)
+    """
     method = _built(method)
     return method if isinstance(method, Strategy) else DataParallel(method)
 
 
 def sharded(method: MethodLike) -> Codec | Reducer | Strategy:
-    """The form in which every rank is the server of one shard: bytes per rank do not grow with the world size."""
+    """The form in which every rank is the server of one shard: bytes per rank do not grow with the world size.
+
+    Examples:
+        >>> from thinwire import TopK, sharded
+        >>> sharded(TopK(0.01))
+        Sharded(TopK(0.01), TopK(0.01))
+    """
     return _with_all(forms.sharded, _built(method))
 
 
@@ -30,6 +42,11 @@ def served(method: MethodLike, rank: int | None = None, dedicated: bool | None =
     """The form with a parameter server; as a notation, the prefix "server:".
 
     By default the server is rank 0 and trains like the others; a `dedicated` server has no gradients of its own.
+
+    Examples:
+        >>> from thinwire import Quantize, served
+        >>> served(Quantize(8))
+        Server(Quantize(8), Quantize(8))
     """
     built = _built(method)
     if isinstance(built, Strategy) and not built.mean_of_all:
@@ -38,7 +55,13 @@ def served(method: MethodLike, rank: int | None = None, dedicated: bool | None =
 
 
 def gathered(method: MethodLike) -> Codec | Reducer | Strategy:
-    """The form with an all-gather: every rank receives every full message. One round; for few ranks."""
+    """The form with an all-gather: every rank receives every full message. One round; for few ranks.
+
+    Examples:
+        >>> from thinwire import gathered
+        >>> gathered("int8")
+        ErrorFeedback(Average(Quantize(8)))
+    """
     return _with_all(forms.gathered, _built(method))
 
 
@@ -48,13 +71,25 @@ def _with_all(rewritten: Callable[[Built], Built], method: Built) -> Built:
 
 
 def settled(method: MethodLike) -> Codec | Reducer | Strategy:
-    """The method that remains after warm-up."""
+    """The method that remains after warm-up.
+
+    Examples:
+        >>> from thinwire import Cast, WarmUp, settled
+        >>> settled(WarmUp(100, Cast("float16")))
+        Cast('float16')
+    """
     built = forms.settled(_built(method))
     return built.settled() if isinstance(built, Strategy) else built
 
 
 def notation_of(strategy: Strategy) -> str:
-    """The shortest notation of a strategy."""
+    """The shortest notation of a strategy.
+
+    Examples:
+        >>> from thinwire import notation_of, strategy_of
+        >>> notation_of(strategy_of("fp16"))
+        "Average(Cast('float16'))"
+    """
     plain = isinstance(strategy, DataParallel) and strategy == DataParallel(strategy.reducer)
     return repr(strategy.reducer) if plain else repr(strategy)  # type: ignore[attr-defined]  # it is DataParallel then
 

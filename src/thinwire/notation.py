@@ -10,11 +10,11 @@ from . import entropy as coding
 from .core import Peers
 from .core.described import Described
 
-LONGEST = 100_000  # characters; most notations have a few hundred, the weights of 64 ranks this many
+LONGEST = 100_000  # characters; most notations have a few hundred, the weights of 64 ranks almost this many
 
 
 def vocabulary() -> dict[str, type[Described]]:
-    """Every name that the notation knows: the public ones that are descriptions."""
+    """Every class that a notation can name: the public ones whose repr is a notation."""
     modules = (codecs, coding, reducers, strategies, topologies)
     public = [getattr(module, name) for module in modules for name in module.__all__]
     classes = [value for value in (*public, Peers) if isinstance(value, type) and issubclass(value, Described)]
@@ -22,7 +22,16 @@ def vocabulary() -> dict[str, type[Described]]:
 
 
 class NotationError(ValueError):
-    """A notation that cannot be read; the message shows where."""
+    """A notation that cannot be parsed. The message marks the position of the error.
+
+    Examples:
+        >>> from thinwire import NotationError, parse
+        >>> try:
+        ...     parse("ErrorFeedback(TopK(1.5))")
+        ... except NotationError as error:
+        ...     print(str(error).splitlines()[-1])
+                        ^^^^^^^^^
+    """
 
     def __init__(self, problem: str, text: str, row: int, start: int, end: int) -> None:
         line = text.splitlines()[row - 1] if text else ""
@@ -39,20 +48,29 @@ class NotationError(ValueError):
 
 
 def parse(text: str) -> Any:
-    """Build what `text` describes: calls of known names with literals, and nothing else."""
+    """Build the object that `text` describes: calls of known names with literals. Nothing is evaluated.
+
+    Examples:
+        >>> from thinwire import parse
+        >>> method = parse("ErrorFeedback(Chain(TopK(0.01), Quantize(8)))")
+        >>> method
+        ErrorFeedback(Chain(TopK(0.01), Quantize(8)))
+        >>> parse(repr(method)) == method
+        True
+    """
     text = text.strip()
     if not text:
-        raise NotationError("not a notation: it is empty; 'thinwire methods' lists what there is", text, 1, 0, 1)
+        raise NotationError("not a notation: it is empty; 'thinwire methods' lists the known methods", text, 1, 0, 1)
     length = len("".join(text.split()))
     if length > LONGEST:
-        raise ValueError(f"a notation of {length} characters; at most {LONGEST} are read")
+        raise ValueError(f"the notation has {length} characters; the limit is {LONGEST}")
     try:
         tree = ast.parse(text, mode="eval").body
     except SyntaxError as error:
         row, column = min(error.lineno or 1, len(text.splitlines()) or 1), max(0, (error.offset or 1) - 1)
         raise NotationError(f"not a notation: {error.msg}", text, row, column, column + 1) from None
     except (RecursionError, MemoryError, ValueError):
-        raise ValueError("not a notation: it is nested too deeply, or holds characters that no text has") from None
+        raise ValueError("not a notation: it is nested too deeply, or has invalid characters") from None
     return _Builder(text).build(tree)
 
 
@@ -63,7 +81,7 @@ class _Builder:
     def build(self, node: ast.expr) -> Any:
         match node:
             case ast.Call(func=ast.Name()):
-                return self._call(node, node.func)  # type: ignore[arg-type]  # the pattern says so
+                return self._call(node, node.func)  # type: ignore[arg-type]  # the pattern checks it
             case ast.Constant(value=bool() | int() | float() | str() | None):
                 return node.value
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
@@ -71,12 +89,10 @@ class _Builder:
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
                 return tuple(map(self.build, elements))
             case ast.Name(id=name) if name in self.known:
-                raise NotationError.at(f"{name} needs brackets: {name}(...)", self.text, node)
+                raise NotationError.at(f"{name} needs parentheses: {name}(...)", self.text, node)
             case ast.Name(id=name):
-                raise NotationError.at(
-                    f"{name!r} is no name of a codec or reducer; words stand in quotes", self.text, node
-                )
-        raise NotationError.at("only known names, numbers, strings and tuples may stand here", self.text, node)
+                raise NotationError.at(f"unknown name {name!r}; strings need quotes", self.text, node)
+        raise NotationError.at("only known names, numbers, strings and tuples are allowed here", self.text, node)
 
     def _call(self, node: ast.Call, function: ast.Name) -> Any:
         cls = self.known.get(function.id)
@@ -88,7 +104,7 @@ class _Builder:
         keywords = {}
         for keyword in node.keywords:
             if keyword.arg is None:
-                raise NotationError.at("** has no place in a notation", self.text, keyword.value)
+                raise NotationError.at("** is not allowed in a notation", self.text, keyword.value)
             keywords[keyword.arg] = self.build(keyword.value)
         arguments = [self.build(argument) for argument in node.args]
         try:
@@ -97,6 +113,6 @@ class _Builder:
             raise
         except (TypeError, ValueError) as error:
             problem = str(error).replace(f"{function.id}.__init__()", function.id)
-            if "not supported between" in problem:  # a comparison within the constructor
+            if "not supported between" in problem:  # a comparison in the constructor
                 problem = f"{function.id} cannot take {', '.join(map(repr, (*arguments, *keywords.values())))}"
             raise NotationError.at(problem, self.text, node) from None

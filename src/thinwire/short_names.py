@@ -13,6 +13,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Method:
+    """A short name with the notation that it stands for.
+
+    Examples:
+        >>> from thinwire import METHODS
+        >>> METHODS["topk"].notation
+        "ErrorFeedback(Chain(TopK(0.01), Cast('float16')))"
+        >>> METHODS["fp16"].built
+        Average(Cast('float16'))
+    """
+
     name: str
     notation: str
     use: str  # what it is and when to use it
@@ -28,6 +38,7 @@ class Method:
         return built
 
 
+# The methods with a short name, in the order in which `thinwire methods` lists them.
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (

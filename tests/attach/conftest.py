@@ -6,6 +6,6 @@ from . import processes
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _pool() -> Iterator[None]:
+def process_pool() -> Iterator[None]:
     yield
-    assert processes.close() == {}, "a process that had trained with thinwire did not end well"
+    assert processes.close() == {}, "a process of the pool exited with an error"

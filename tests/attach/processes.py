@@ -1,8 +1,8 @@
 """Runs functions on real gloo ranks.
 
-Starting a process costs seconds, most of them spent on importing torch. So they are forked off one that has imported
+Starting a process takes seconds, most of them for importing torch. So processes are forked from one that has imported
 everything and done nothing else, and a pool of them stays alive between tests. Every call gets a process group of its
-own. A call that hangs or loses a process costs the pool, which starts again with the next call.
+own. Processes that hang or fail are killed, and replaced at the next call.
 """
 
 import atexit
@@ -27,17 +27,17 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-GRACE = 20.0  # seconds that the other ranks have to end once one of them has failed
-DUMP = 10.0  # seconds at most to write down where a hanging process is
-END = "in _serve"  # a process's first own function, which its written stack ends with
+GRACE = 20.0  # seconds for the other ranks to end once one has failed
+DUMP_TIMEOUT = 10.0  # seconds for a hanging process to write its stack
+STACK_END = "in _serve"  # the last line of a complete stack: the first function of a process
 
 
 class RankError(AssertionError):
-    """A rank raised; the message holds its traceback."""
+    """A rank raised an error; the message contains its traceback."""
 
 
 class HangError(AssertionError):
-    """A rank did not end in time; the message says where every thread was."""
+    """A rank did not end in time; the message contains the stack of every thread."""
 
 
 class Job(NamedTuple):
@@ -48,8 +48,8 @@ class Job(NamedTuple):
     store: str
 
 
-class Gone(NamedTuple):
-    """What a call gives for a rank that was expected to die."""
+class Exited(NamedTuple):
+    """The result of a rank that was expected to die."""
 
     exit_code: int | None
 
@@ -61,16 +61,16 @@ def run(
     timeout: float = 60,
     dies: int | Collection[int] = (),
     stalls: int | None = None,
-) -> list:
-    """What a module-level function returns on each of the ranks.
+) -> list[Any]:
+    """Run a module-level function on each rank; returns the results.
 
-    Those in `dies` will not come back, and `stalls` neither: it is killed when all others have.
+    The ranks in `dies` are expected to die. The rank `stalls` is expected to hang: it is killed after all others ended.
     """
     return _pool.run(function, args, ranks, timeout, {dies} if isinstance(dies, int) else set(dies), stalls)
 
 
 def close() -> dict[int, int | None]:
-    """End the pool's processes; returns the exit codes of those that did not end well."""
+    """End the pool's processes; returns the exit codes of those that exited with an error, by number."""
     return _pool.close()
 
 
@@ -78,14 +78,14 @@ class Process:
     def __init__(self, folder: Path, number: int) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([f"{__package__}.warm", __name__])
-        self.connection, theirs = context.Pipe()
+        self.connection, remote = context.Pipe()
         self.log = folder / f"process{number}.log"
         self.log.touch()
-        self.process = context.Process(target=_serve, args=(theirs, str(self.log)), daemon=True)
+        self.process = context.Process(target=_serve, args=(remote, str(self.log)), daemon=True)
         self.process.start()
-        theirs.close()
+        remote.close()
 
-    def said(self, start: int = 0) -> str:
+    def output(self, start: int = 0) -> str:
         return self.log.read_bytes()[start:].decode(errors="replace").strip()
 
 
@@ -103,42 +103,41 @@ class Pool:
         timeout: float,
         dies: set[int],
         stalls: int | None,
-    ) -> list:
-        team = self._team(ranks)
-        starts = [process.log.stat().st_size for process in team]
+    ) -> list[Any]:
+        processes = self._processes(ranks)
+        starts = [process.log.stat().st_size for process in processes]
         store = str(self._path() / f"store{next(self.numbers)}")
-        for rank, process in enumerate(team):
+        for rank, process in enumerate(processes):
             process.connection.send_bytes(pickle.dumps(Job(function, args, rank, ranks, store)))
-        answers, late = self._answers(team, timeout, dies, stalls)
-        where = {rank: _dumped(team[rank], starts[rank]) for rank in late}
+        results, late = self._results(processes, timeout, dies, stalls)
+        stacks_by_rank = {rank: _dumped_stack(processes[rank], starts[rank]) for rank in late}
         if late:
-            self.kill(team)
-        else:  # those who are left train on with others
-            self.kill([team[rank] for rank in {*dies, *(() if stalls is None else (stalls,))}])
+            self.kill(processes)
+        else:  # the other processes run the next tests
+            self.kill([processes[rank] for rank in {*dies, *(() if stalls is None else (stalls,))}])
         if late:
-            told = "\n".join(f"--- rank {rank} was here:\n{text}" for rank, text in where.items())
-            failed = _told(answers)
-            raise HangError(f"ranks {late} did not end in {timeout:g} s\n{failed}{told}")
-        if any(isinstance(answer, Failure) for answer in answers.values()):
-            self.kill([team[rank] for rank, answer in answers.items() if isinstance(answer, Failure)])
-            logs = {rank: process.said(starts[rank]) for rank, process in enumerate(team)}
-            raise RankError(_told(answers) + "".join(f"--- rank {r} printed:\n{s}\n" for r, s in logs.items() if s))
-        return [answers[rank] for rank in range(ranks)]
+            stacks = "\n".join(f"--- stack of rank {rank}:\n{text}" for rank, text in stacks_by_rank.items())
+            raise HangError(f"ranks {late} did not end in {timeout:g} s\n{_failures(results)}{stacks}")
+        if any(isinstance(result, Failure) for result in results.values()):
+            self.kill([processes[rank] for rank, result in results.items() if isinstance(result, Failure)])
+            logs = {rank: process.output(starts[rank]) for rank, process in enumerate(processes)}
+            raise RankError(_failures(results) + "".join(f"--- rank {r} printed:\n{s}\n" for r, s in logs.items() if s))
+        return [results[rank] for rank in range(ranks)]
 
-    def kill(self, team: list[Process]) -> None:
-        for process in team:
+    def kill(self, processes: list[Process]) -> None:
+        for process in processes:
             process.process.kill()
             process.process.join()
             process.connection.close()
-        self.processes = [process for process in self.processes if process not in team]
+        self.processes = [process for process in self.processes if process not in processes]
 
     def close(self) -> dict[int, int | None]:
         for process in self.processes:
             process.connection.send_bytes(b"")
         for process in self.processes:
             process.process.join(60)
-        codes = {n: process.process.exitcode for n, process in enumerate(self.processes) if process.process.exitcode}
-        codes |= {n: None for n, process in enumerate(self.processes) if process.process.exitcode is None}
+        exits = {n: process.process.exitcode for n, process in enumerate(self.processes)}
+        codes = {n: code for n, code in exits.items() if code != 0}  # None: it has not ended
         self.kill(self.processes)
         if self.folder is not None:
             self.folder.cleanup()
@@ -150,32 +149,32 @@ class Pool:
             self.folder = tempfile.TemporaryDirectory(prefix="ranks")
         return Path(self.folder.name)
 
-    def _team(self, ranks: int) -> list[Process]:
+    def _processes(self, ranks: int) -> list[Process]:
         self.kill([process for process in self.processes if not process.process.is_alive()])
         while len(self.processes) < ranks:
             self.processes.append(Process(self._path(), next(self.numbers)))
         return self.processes[:ranks]
 
-    def _answers(
-        self, team: list[Process], timeout: float, dies: set[int], stalls: int | None
+    def _results(
+        self, processes: list[Process], timeout: float, dies: set[int], stalls: int | None
     ) -> tuple[dict[int, Any], list[int]]:
-        """What the ranks answered, and those that did not in time."""
-        ranks = {process.connection: rank for rank, process in enumerate(team)}
-        answers: dict[int, Any] = {}
+        """The results of the ranks, and the ranks that did not return in time."""
+        ranks = {process.connection: rank for rank, process in enumerate(processes)}
+        results: dict[int, Any] = {}
         deadline = time.monotonic() + timeout
         while ranks:
-            if list(ranks.values()) == [stalls]:
-                team[stalls].process.kill()
+            if stalls is not None and list(ranks.values()) == [stalls]:
+                processes[stalls].process.kill()
             ready = wait(list(ranks), max(0.0, deadline - time.monotonic()))
             if not ready:
-                return answers, sorted(ranks.values())
+                return results, sorted(ranks.values())
             for connection in ready:
                 assert isinstance(connection, Connection)
                 rank = ranks.pop(connection)
-                answers[rank] = _received(connection, team[rank], expected=rank in {*dies, stalls})
-                if isinstance(answers[rank], Failure):
+                results[rank] = _received(connection, processes[rank], expected=rank in {*dies, stalls})
+                if isinstance(results[rank], Failure):
                     deadline = min(deadline, time.monotonic() + GRACE)
-        return answers, []
+        return results, []
 
 
 class Failure(NamedTuple):
@@ -184,27 +183,27 @@ class Failure(NamedTuple):
 
 def _received(connection: Connection, process: Process, expected: bool) -> Any:
     try:
-        answer = pickle.loads(connection.recv_bytes())
+        result = pickle.loads(connection.recv_bytes())
     except (EOFError, ConnectionResetError):
         process.process.join(60)
         code = process.process.exitcode
-        return Gone(code) if expected else Failure(f"the process ended with exit code {code}")
-    return Failure("this rank was expected to die") if expected and not isinstance(answer, Failure) else answer
+        return Exited(code) if expected else Failure(f"the process ended with exit code {code}")
+    return Failure("this rank was expected to die") if expected and not isinstance(result, Failure) else result
 
 
-def _told(answers: dict[int, Any]) -> str:
-    # In the order of their arrival: the first failure is the cause of the others as a rule.
-    failures = [(rank, answer) for rank, answer in answers.items() if isinstance(answer, Failure)]
+def _failures(results: dict[int, Any]) -> str:
+    # In the order of arrival: usually the first failure caused the others.
+    failures = [(rank, result) for rank, result in results.items() if isinstance(result, Failure)]
     return "".join(f"--- rank {rank} failed:\n{failure.text}\n" for rank, failure in failures)
 
 
-def _dumped(process: Process, start: int) -> str:
+def _dumped_stack(process: Process, start: int) -> str:
     if process.process.pid is not None and process.process.is_alive():
         os.kill(process.process.pid, signal.SIGUSR1)
-        until = time.monotonic() + DUMP
-        while END not in process.said(start) and time.monotonic() < until:
+        deadline = time.monotonic() + DUMP_TIMEOUT
+        while STACK_END not in process.output(start) and time.monotonic() < deadline:
             time.sleep(0.1)
-    return process.said(start)
+    return process.output(start)
 
 
 _pool = Pool()
@@ -212,45 +211,45 @@ atexit.register(close)
 
 
 def _serve(connection: Connection, log: str) -> None:
-    """The life of a process of the pool."""
+    """The main function of a process of the pool: runs jobs until the connection closes."""
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     torch.set_num_threads(1)
-    unseen: list[str] = []  # errors that nobody could catch
-    threading.excepthook = lambda hook: unseen.append(
+    unhandled: list[str] = []  # errors in threads and finalizers
+    threading.excepthook = lambda hook: unhandled.append(
         "".join(traceback.format_exception(hook.exc_type, hook.exc_value, hook.exc_traceback))
     )
-    sys.unraisablehook = lambda hook: unseen.append(
+    sys.unraisablehook = lambda hook: unhandled.append(
         "".join(traceback.format_exception(hook.exc_type, hook.exc_value, hook.exc_traceback))
     )
     while data := _next(connection):
-        answer = _done(data)
-        if unseen:
-            answer = Failure("\n".join([*unseen, *([answer.text] if isinstance(answer, Failure) else [])]))
-        connection.send_bytes(pickle.dumps(answer))
-        if isinstance(answer, Failure):  # a script would end here too, and the other ranks would hear of it
+        result = _run_job(data)
+        if unhandled:
+            result = Failure("\n".join([*unhandled, *([result.text] if isinstance(result, Failure) else [])]))
+        connection.send_bytes(pickle.dumps(result))
+        if isinstance(result, Failure):  # as a script would, so that the other ranks see a closed connection
             os._exit(1)
 
 
 def _next(connection: Connection) -> bytes:
     try:
         return connection.recv_bytes()
-    except EOFError:  # the tests were killed
+    except EOFError:  # pytest was killed
         return b""
 
 
-def _done(data: bytes) -> Any:
+def _run_job(data: bytes) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             job: Job = pickle.loads(data)
-            # Longer than any call may take: a hang is to be found as a hang, not as gloo's own timeout.
+            # Longer than any call may take, so that a hang is reported as a HangError, not as a timeout of gloo.
             dist.init_process_group(
                 "gloo",
-                store=dist.FileStore(job.store, job.ranks),
+                store=dist.FileStore(job.store, job.ranks),  # type: ignore[attr-defined]
                 rank=job.rank,
                 world_size=job.ranks,
                 timeout=timedelta(seconds=600),

@@ -28,15 +28,15 @@ def main() -> DistributedDataParallel:
         x = torch.randn(32, 20)
         loss = nn.functional.mse_loss(ddp(x), x[:, :10].sin())
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     if dist.get_rank() == 0:
-        print(f"{handle.meter.steps} steps, {handle.meter.ratio:.1f} times smaller")
+        print(f"{handle.meter.steps} steps, compression ratio {handle.meter.ratio:.1f}")
     if not args.no_destroy:
         dist.destroy_process_group()
     return ddp
 
 
 if __name__ == "__main__":
-    ddp = main()  # kept to the very end, as a script at module level keeps what it makes
+    ddp = main()  # alive until the interpreter exits, as in a script that trains at module level

@@ -1,4 +1,4 @@
-"""Ranks that are set up differently all hear of it, at once and in the same words."""
+"""If ranks attach differently, all of them raise the same error, at once."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 import thinwire
 
 from .processes import run
-from .training import INPUTS, all_same, classifier, parameters, refusal, sgd, train
+from .training import INPUTS, all_same, classifier, error_of, parameters, sgd, train
 
 
 def attach_ddp(model: nn.Module | None = None, method: Any = "topk", on_nonfinite: str = "raise") -> None:
@@ -47,7 +47,7 @@ def halved() -> nn.Module:
     return layers
 
 
-# What rank 0 (and every other rank but the last) does, what the last one does, and what both must read.
+# What every rank but the last does, what the last one does, and words of the error that all raise.
 CASES: dict[str, tuple[Callable[[], None], Callable[[], None], tuple[str, ...]]] = {
     "method": (attach_ddp, lambda: attach_ddp(method="powersgd"), ("method", "TopK(0.01)", "PowerSGD(4)")),
     "setting": (
@@ -75,19 +75,19 @@ CASES: dict[str, tuple[Callable[[], None], Callable[[], None], tuple[str, ...]]]
 
 def disagree(case: str) -> dict:
     most, last, _ = CASES[case]
-    refused = refusal(last if dist.get_rank() == dist.get_world_size() - 1 else most)
-    # Whoever corrects the mistake in the same session can go on.
+    error = error_of(last if dist.get_rank() == dist.get_world_size() - 1 else most)
+    # After correcting the mistake, attaching works in the same process.
     ddp = DistributedDataParallel(classifier())
     thinwire.attach(ddp, "powersgd")
     train(ddp, sgd(ddp), range(3))
-    return {"refused": refused, "parameters": parameters(ddp)}
+    return {"error": error, "parameters": parameters(ddp)}
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("case", CASES)
-def test_a_difference_between_ranks_is_the_same_error_on_all(case: str, ranks: int) -> None:
+def test_a_difference_between_ranks_is_the_same_error_on_all_ranks(case: str, ranks: int) -> None:
     results = run(disagree, case, ranks=ranks)
-    kind, text = results[0]["refused"]
+    kind, text = results[0]["error"]
     assert kind == "ValueError"
     assert all(word in text for word in CASES[case][2]), text
     assert "rank 0" in text
@@ -96,16 +96,16 @@ def test_a_difference_between_ranks_is_the_same_error_on_all(case: str, ranks: i
 
 
 def agree() -> int:
-    """Ranks may differ in what does not matter: how a model was built, or what its parameters are."""
+    """Ranks may differ in the notation of a method and in the values of parameters."""
     model = classifier(seed=dist.get_rank())
-    handle = thinwire.attach(model, "topk" if dist.get_rank() else thinwire.parse(THE_SAME), optimizer=sgd(model))
+    handle = thinwire.attach(model, "topk" if dist.get_rank() else thinwire.parse(TOPK_NOTATION), optimizer=sgd(model))
     return len(handle.state_dict()["state"])
 
 
-THE_SAME = "ErrorFeedback(Chain(TopK(0.01), Cast('float16')))"
+TOPK_NOTATION = "ErrorFeedback(Chain(TopK(0.01), Cast('float16')))"
 
 
-def test_a_short_name_agrees_with_its_notation() -> None:
+def test_a_short_name_on_one_rank_and_its_notation_on_another_agree() -> None:
     assert run(agree) == [2, 2]
 
 
@@ -113,11 +113,11 @@ def many_parameters() -> tuple[str, str]:
     layers = [nn.Linear(INPUTS, INPUTS, bias=False) for _ in range(3000)]
     if dist.get_rank():
         layers[2000].to(torch.float64)
-    return refusal(lambda: attach_plain(nn.Sequential(*layers)))
+    return error_of(lambda: attach_plain(nn.Sequential(*layers)))
 
 
-def test_a_difference_is_found_among_thousands_of_parameters() -> None:
+def test_a_difference_in_one_of_thousands_of_parameters_is_found() -> None:
     for kind, text in run(many_parameters):
         assert kind == "ValueError"
         assert "2000.weight" in text
-        assert len(text) < 500, "a message is to be read"
+        assert len(text) < 500, "the message shows only the difference"

@@ -1,4 +1,4 @@
-"""What DDP does with its buckets is a matter of speed, never of results."""
+"""DDP's buckets affect speed, never results."""
 
 import time
 from typing import Any
@@ -18,7 +18,7 @@ CAPS = (0.01, 1, 25)  # in MB
 
 
 def wide() -> nn.Sequential:
-    """More than a megabyte a layer, so that every cap cuts it differently."""
+    """Layers of more than a megabyte, so that every cap splits the model differently."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Linear(INPUTS, 512), nn.ReLU(), nn.Linear(512, 600), nn.ReLU(), nn.Linear(600, 512), nn.ReLU(),
@@ -39,26 +39,26 @@ def by_cap(method: str) -> list[tuple[int, dict]]:
 
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("method", ["dense", "powersgd", "topk", "int8", "sign"])
-def test_results_do_not_depend_on_how_parameters_are_spread_over_buckets(method: str, ranks: int) -> None:
+def test_results_do_not_depend_on_the_size_of_buckets(method: str, ranks: int) -> None:
     results = run(by_cap, method, ranks=ranks)
     counts = [buckets for buckets, _ in results[0]]
-    assert len(set(counts)) == len(CAPS), "each cap must cut the model differently for the test to mean anything"
+    assert len(set(counts)) == len(CAPS), "each cap must split the model differently for the test to be valid"
     assert counts[-1] == 1
     assert all_same(p for result in results for _, p in result)
 
 
 class Pause(torch.autograd.Function):
-    """Holds backward up until something has happened."""
+    """Blocks backward until a condition is true."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, happened: Any) -> Tensor:
-        ctx.happened = happened
+    def forward(ctx: Any, x: Tensor, condition: Any) -> Tensor:
+        ctx.condition = condition
         return x.clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         deadline = time.monotonic() + 20
-        while not ctx.happened():
+        while not ctx.condition():
             if time.monotonic() > deadline:
                 raise AssertionError("nothing was exchanged while backward was still running")
             time.sleep(0.001)
@@ -66,16 +66,16 @@ class Pause(torch.autograd.Function):
 
 
 class Paused(nn.Module):
-    """A model whose backward does not reach its first layer before the exchange of the others has been seen."""
+    """A model whose backward reaches the first layer only after the other layers have been exchanged."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, *self.rest = classifier()
         self.rest = nn.Sequential(*self.rest)
-        self.happened: Any = lambda: True
+        self.condition: Any = lambda: True
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.rest(Pause.apply(self.first(x), self.happened))
+        return self.rest(Pause.apply(self.first(x), self.condition))
 
 
 def overlapped(method: str) -> dict:
@@ -84,22 +84,22 @@ def overlapped(method: str) -> dict:
     optimizer = sgd(ddp)
     train(ddp, optimizer, range(2))  # the first step has one bucket, the second rebuilds them
     before = handle.state_dict()
-    seen = []
+    first_layer_missing = []
 
-    def happened() -> bool:
+    def exchanged() -> bool:
         if handle.meter.rounds == before["meter"]["rounds"]:
             return False
-        # A state changes when a conversation has come to its end. Asking for it waits for what is being said, which
-        # is safe by now: somebody is speaking.
+        # A state changes at the end of a conversation. state_dict() waits for the exchange that is running, which is
+        # safe here: it has started, so it ends without further buckets.
         now = handle.state_dict()
         if same(now["state"], before["state"]):
             return False
-        seen.append(ddp.module.first.weight.grad is None)
+        first_layer_missing.append(ddp.module.first.weight.grad is None)
         return True
 
-    ddp.module.happened = happened
+    ddp.module.condition = exchanged
     train(ddp, optimizer, [2])
-    return {"seen": seen, "buckets": buckets_of(ddp), "parameters": parameters(ddp)}
+    return {"first layer missing": first_layer_missing, "buckets": buckets_of(ddp), "parameters": parameters(ddp)}
 
 
 @pytest.mark.parametrize("method", ["dense", "topk", "powersgd"])
@@ -108,11 +108,11 @@ def test_early_buckets_are_exchanged_while_backward_still_runs(method: str) -> N
     assert all_same(result["parameters"] for result in results)
     for result in results:
         assert result["buckets"] >= 3
-        assert result["seen"] == [True], "the first layer's gradient must not have been there yet"
+        assert result["first layer missing"] == [True], "the first layer's gradient must not be computed yet"
 
 
 class SumOverRanks(torch.autograd.Function):
-    """What SyncBatchNorm does: a collective of the user's own, in the middle of forward and of backward."""
+    """A collective of the user in forward and in backward, as in SyncBatchNorm."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -127,7 +127,7 @@ class SumOverRanks(torch.autograd.Function):
         return total
 
 
-class Centred(nn.Module):
+class Centered(nn.Module):
     """Subtracts the mean over the batches of all ranks."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ class Centred(nn.Module):
 
 def synchronized() -> nn.Sequential:
     layers = list(classifier())
-    return nn.Sequential(*(layer for pair in zip(layers, [Centred() for _ in layers], strict=True) for layer in pair))
+    return nn.Sequential(*(layer for pair in zip(layers, [Centered() for _ in layers], strict=True) for layer in pair))
 
 
 def with_collectives_in_backward(method: str | None) -> tuple[int, dict]:
@@ -149,7 +149,7 @@ def with_collectives_in_backward(method: str | None) -> tuple[int, dict]:
 
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("method", ["dense", "powersgd", "topk", "int8"])
-def test_collectives_of_the_user_inside_backward_do_not_mix_with_ours(method: str, ranks: int) -> None:
+def test_collectives_of_the_user_in_backward_do_not_mix_with_thinwires(method: str, ranks: int) -> None:
     results = run(with_collectives_in_backward, method, ranks=ranks)
     assert all(buckets >= 3 for buckets, _ in results)
     assert all_same(p for _, p in results)
@@ -158,7 +158,7 @@ def test_collectives_of_the_user_inside_backward_do_not_mix_with_ours(method: st
 
 
 def after_first_steps(method: str) -> list[dict]:
-    """The gradients of the steps in which DDP changes its buckets, each reduced through DDP."""
+    """The keys of the state after each of the steps in which DDP rebuilds its buckets."""
     ddp = DistributedDataParallel(classifier(), bucket_cap_mb=TINY_BUCKETS)
     handle = thinwire.attach(ddp, method)
     keys = []
@@ -170,7 +170,7 @@ def after_first_steps(method: str) -> list[dict]:
 
 
 @pytest.mark.parametrize("method", ["powersgd", "topk"])
-def test_what_is_remembered_belongs_to_parameters_not_to_buckets(method: str) -> None:
+def test_states_belong_to_parameters_not_to_buckets(method: str) -> None:
     for keys in run(after_first_steps, method):
         assert keys[0] == keys[1] == keys[2]
         names = [name for key in keys[0] for name in key.split(",")]

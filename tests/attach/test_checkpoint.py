@@ -1,4 +1,4 @@
-"""A run that stops and goes on from a checkpoint is, to the bit, the run that never stopped."""
+"""A run that is resumed from a checkpoint equals the uninterrupted run to the bit."""
 
 from pathlib import Path
 
@@ -10,12 +10,12 @@ from torch.nn.parallel import DistributedDataParallel
 import thinwire
 
 from .processes import run
-from .training import KINDS, classifier, parameters, refusal, same, sgd, totals, train
+from .training import KINDS, classifier, error_of, parameters, same, sgd, totals, train
 
 STEPS, SAVED_AT = 10, 5
 
 
-def straight(method: str) -> tuple[dict, dict]:
+def uninterrupted_run(method: str) -> tuple[dict, dict]:
     ddp = DistributedDataParallel(classifier())
     handle = thinwire.attach(ddp, method)
     train(ddp, sgd(ddp), range(STEPS))
@@ -33,7 +33,7 @@ def first_half(method: str, folder: Path) -> None:
 
 def second_half(method: str, folder: Path, with_thinwire: bool) -> tuple[dict, dict]:
     saved = torch.load(folder / f"rank{dist.get_rank()}.pt", weights_only=True)
-    model = classifier(seed=1)  # whatever it begins with, the checkpoint replaces it
+    model = classifier(seed=1)  # other values, which the checkpoint replaces
     model.load_state_dict(saved["model"])
     ddp = DistributedDataParallel(model)
     handle = thinwire.attach(ddp, method)
@@ -46,13 +46,13 @@ def second_half(method: str, folder: Path, with_thinwire: bool) -> tuple[dict, d
 
 
 def check_resumed(method: str, folder: Path, ranks: int) -> None:
-    uninterrupted = run(straight, method, ranks=ranks)
+    uninterrupted = run(uninterrupted_run, method, ranks=ranks)
     run(first_half, method, folder, ranks=ranks)
     resumed = run(second_half, method, folder, True, ranks=ranks)
-    for (p, counted), (resumed_p, resumed_counted) in zip(uninterrupted, resumed, strict=True):
+    for (p, counts), (resumed_p, resumed_counts) in zip(uninterrupted, resumed, strict=True):
         assert same(resumed_p, p)
-        assert resumed_counted == counted
-        assert counted["steps"] == STEPS
+        assert resumed_counts == counts
+        assert counts["steps"] == STEPS
 
 
 @pytest.mark.parametrize("method", [*KINDS, "topk8", "dgc", "co3"])
@@ -65,11 +65,11 @@ def test_four_ranks_resume_to_the_bit(method: str, tmp_path: Path) -> None:
     check_resumed(method, tmp_path, ranks=4)
 
 
-def test_it_is_thinwires_state_that_makes_the_difference(tmp_path: Path) -> None:
-    uninterrupted = run(straight, "topk")
+def test_without_thinwires_state_a_resumed_run_differs(tmp_path: Path) -> None:
+    uninterrupted = run(uninterrupted_run, "topk")
     run(first_half, "topk", tmp_path)
-    for (p, _), (forgetful, _) in zip(uninterrupted, run(second_half, "topk", tmp_path, False), strict=True):
-        assert not same(forgetful, p)
+    for (p, _), (without_state, _) in zip(uninterrupted, run(second_half, "topk", tmp_path, False), strict=True):
+        assert not same(without_state, p)
 
 
 def load_into(method: str, change: str, folder: Path) -> dict:
@@ -86,29 +86,29 @@ def load_into(method: str, change: str, folder: Path) -> dict:
     optimizer = sgd(ddp)
     train(ddp, optimizer, range(2))
     before = handle.state_dict()
-    refused = refusal(lambda: handle.load_state_dict(saved))
+    error = error_of(lambda: handle.load_state_dict(saved))
     unchanged = same(handle.state_dict(), before)
     train(ddp, optimizer, range(2, 4))
-    return {"refused": refused, "unchanged": unchanged, "parameters": parameters(ddp)}
+    return {"error": error, "unchanged": unchanged, "parameters": parameters(ddp)}
 
 
 @pytest.mark.parametrize(
     ("change", "method", "ranks", "words"),
     [
-        ("rank", "topk", 2, ("another rank", "one per rank")),
+        ("rank", "topk", 2, ("another rank", "one file per rank")),
         ("ranks", "topk", 4, ("number of ranks", "2 in the checkpoint, 4 here")),
         ("method", "powersgd", 2, ("another method", "TopK(0.01)", "PowerSGD(4)")),
         ("lacks", "topk", 2, ("2.weight",)),
         ("renamed", "topk", 2, ("2.weight", "9.weight")),
     ],
 )
-def test_a_checkpoint_that_does_not_fit_is_refused_and_changes_nothing(
+def test_a_checkpoint_that_does_not_fit_is_an_error_and_changes_nothing(
     change: str, method: str, ranks: int, words: tuple[str, ...], tmp_path: Path
 ) -> None:
     run(first_half, "topk", tmp_path)
     results = run(load_into, method, change, tmp_path, ranks=ranks)
     for result in results:
-        kind, text = result["refused"]
+        kind, text = result["error"]
         assert kind == "ValueError"
         assert all(word in text for word in words), text
         assert result["unchanged"]
@@ -133,6 +133,6 @@ def _written(saved: dict, folder: Path) -> Path:
 
 
 def test_a_state_dict_is_a_copy_that_training_does_not_change(tmp_path: Path) -> None:
-    for unchanged, still_the_state in run(later_state, tmp_path):
+    for unchanged, equal_to_later_state in run(later_state, tmp_path):
         assert unchanged
-        assert not still_the_state
+        assert not equal_to_later_state

@@ -1,4 +1,4 @@
-"""torch.compile, inside or outside DDP, changes neither what is trained nor what is remembered."""
+"""torch.compile, inside or outside DDP, changes neither results nor states."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def clean(named: dict) -> dict:
 
 
 def compiled_ddp(method: str, where: str) -> dict:
-    torch._dynamo.reset()  # what earlier tests compiled in this process is none of this test's business
+    torch._dynamo.reset()  # earlier tests have compiled in this process
     if where == "inside":
         ddp = model = DistributedDataParallel(compiled(classifier()))
     elif where == "outside":
@@ -29,7 +29,7 @@ def compiled_ddp(method: str, where: str) -> dict:
     handle = thinwire.attach(model, method)
     train(model, sgd(model), range(4))
     saved = handle.state_dict()
-    # A checkpoint of a compiled model goes on in one that is not, and the other way round.
+    # A checkpoint of a compiled model fits a model that is not compiled.
     thinwire.attach(DistributedDataParallel(classifier()), method).load_state_dict(saved)
     return {
         "keys": sorted(saved["state"]),
@@ -41,7 +41,7 @@ def compiled_ddp(method: str, where: str) -> dict:
 
 @pytest.mark.parametrize("where", ["inside", "outside"])
 @pytest.mark.parametrize("method", ["powersgd", "topk"])
-def test_a_compiled_ddp_model_trains_like_the_model_itself(method: str, where: str) -> None:
+def test_a_compiled_ddp_model_trains_like_an_eager_one(method: str, where: str) -> None:
     results = run(compiled_ddp, method, where, timeout=120)
     assert all_same(result["parameters"] for result in results)
     for result in results:
@@ -60,7 +60,7 @@ def compiled_plain_module() -> tuple[list[str], dict]:
     return sorted(handle.state_dict()["state"]), clean(parameters(model))
 
 
-def test_a_compiled_plain_module_keeps_its_names() -> None:
+def test_a_compiled_plain_module_keeps_its_parameter_names() -> None:
     results = run(compiled_plain_module, timeout=120)
     assert all_same(p for _, p in results)
     for keys, p in results:

@@ -1,4 +1,4 @@
-"""DDP's own features work as they do without thinwire."""
+"""DDP's features work as without thinwire."""
 
 from functools import partial
 
@@ -20,10 +20,10 @@ from .training import (
     all_same,
     batch,
     classifier,
+    error_of,
     gradients,
     loss_of,
     parameters,
-    refusal,
     same,
     sgd,
     totals,
@@ -35,12 +35,12 @@ METHODS = ["dense", "powersgd", "topk", "int8", "sign"]
 
 
 def accumulated(method: str) -> dict:
-    """Three backward passes and one exchange: by no_sync, and by hand."""
+    """Three backward passes and one exchange: with no_sync, and with a plain module."""
     ddp = DistributedDataParallel(classifier(), bucket_cap_mb=TINY_BUCKETS)
     handle = thinwire.attach(ddp, method)
     plain = classifier()
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.0)
-    by_hand = thinwire.attach(plain, method, optimizer=optimizer)
+    plain_module = thinwire.attach(plain, method, optimizer=optimizer)
     results = []
     for step in range(3):
         ddp.zero_grad()
@@ -56,32 +56,32 @@ def accumulated(method: str) -> dict:
             loss_of(plain, 10 * step + micro).backward()
         optimizer.step()
         results.append((silent, gradients(ddp), gradients(plain)))
-    return {"results": results, "steps": (handle.meter.steps, by_hand.meter.steps)}
+    return {"results": results, "steps": (handle.meter.steps, plain_module.meter.steps)}
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_no_sync_accumulates_in_silence_and_then_exchanges_the_sum(method: str) -> None:
+def test_no_sync_sends_nothing_and_the_next_backward_exchanges_the_sum(method: str) -> None:
     ranks = run(accumulated, method)
     for rank in ranks:
         assert rank["steps"] == (3, 3)
-        for silent, by_no_sync, by_hand in rank["results"]:
+        for silent, by_no_sync, plain_module in rank["results"]:
             assert silent
-            assert same(by_no_sync, by_hand)
+            assert same(by_no_sync, plain_module)
     assert all_same([by_no_sync for _, by_no_sync, _ in rank["results"]] for rank in ranks)
 
 
 class Branches(nn.Module):
-    """A branch that only rank 0 takes, one that both take, and one that nobody takes."""
+    """A branch that only rank 0 uses, one that all ranks use, and one that no rank uses."""
 
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.trunk = nn.Linear(INPUTS, 64)
-        self.everyones, self.firsts, self.nobodys = (nn.Linear(64, CLASSES) for _ in range(3))
+        self.used_by_all, self.used_by_rank_0, self.unused = (nn.Linear(64, CLASSES) for _ in range(3))
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = self.trunk(x).tanh()
-        return self.everyones(hidden) + (self.firsts(hidden) if dist.get_rank() == 0 else 0)
+        return self.used_by_all(hidden) + (self.used_by_rank_0(hidden) if dist.get_rank() == 0 else 0)
 
 
 def with_unused(method: str | None) -> dict:
@@ -94,13 +94,13 @@ def with_unused(method: str | None) -> dict:
 
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("method", METHODS)
-def test_parameters_that_only_some_or_no_ranks_use(method: str, ranks: int) -> None:
+def test_unused_parameters_are_reduced_if_any_rank_uses_them(method: str, ranks: int) -> None:
     results = run(with_unused, method, ranks=ranks)
     initial = parameters(Branches())
     assert all_same(results)
     moved = {name.split(".")[0] for name, p in results[0]["parameters"].items() if not same(p, initial[name])}
     reduced = {name.split(".")[0] for name, gradient in results[0]["gradients"].items() if gradient is not None}
-    assert moved == reduced == {"trunk", "everyones", "firsts"}
+    assert moved == reduced == {"trunk", "used_by_all", "used_by_rank_0"}
     if method == "dense" and ranks == 2:
         assert all_same([*results, *run(with_unused, None)])
 
@@ -119,13 +119,13 @@ def with_options(method: str, options: dict) -> tuple[dict, dict]:
     ],
     ids="-".join,
 )
-def test_an_option_of_ddp_changes_nothing(options: dict, method: str) -> None:
+def test_ddp_options_do_not_change_results(options: dict, method: str) -> None:
     results = run(with_options, method, options)
     assert all_same(p for result in results for p in result)
 
 
 class Checkpointed(nn.Module):
-    """Computes its middle again in backward; reentrant, that is a backward pass inside the backward pass."""
+    """Recomputes its middle in backward; with reentrant checkpointing, in a nested backward pass."""
 
     def __init__(self, use_reentrant: bool | None) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ def with_checkpoints(method: str) -> list[dict]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_activation_checkpointing_changes_nothing(method: str) -> None:
+def test_activation_checkpointing_does_not_change_results(method: str) -> None:
     results = run(with_checkpoints, method)
     assert all_same(p for result in results for p in result)
 
@@ -166,7 +166,7 @@ def uneven(method: str | None) -> dict:
 
 
 @pytest.mark.parametrize("method", ["dense", "powersgd", "topk"])
-def test_ranks_with_fewer_batches_join(method: str) -> None:
+def test_ranks_with_fewer_batches_may_join(method: str) -> None:
     results = run(uneven, method)
     assert all_same(result["parameters"] for result in results)
     for result in results:
@@ -186,28 +186,28 @@ def joined_with_changing_divisor() -> tuple[str, str]:
         with Join([ddp], divide_by_initial_world_size=False):
             train(ddp, optimizer, range(BATCHES[dist.get_rank()]))
 
-    return refusal(training)
+    return error_of(training)
 
 
-def test_join_with_a_changing_divisor_is_refused() -> None:
+def test_join_with_a_changing_divisor_is_an_error() -> None:
     for kind, text in run(joined_with_changing_divisor):
         assert kind == "ValueError"
         assert "divide_by_initial_world_size=False" in text
 
 
 def train_with_batch_norm(method: str | None) -> dict:
-    torch.manual_seed(dist.get_rank())  # DDP itself copies what rank 0 begins with
+    torch.manual_seed(dist.get_rank())  # DDP copies the parameters of rank 0
     model = nn.Sequential(nn.Linear(INPUTS, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, CLASSES))
     ddp = DistributedDataParallel(model)
     if method is not None:
         thinwire.attach(ddp, method)
     train(ddp, sgd(ddp), range(5))
-    ddp(batch(5)[0])  # DDP copies the buffers of rank 0 as forward begins
+    ddp(batch(5)[0])  # at the start of forward, DDP copies the buffers of rank 0
     return {"parameters": parameters(ddp), "buffers": dict(ddp.module.named_buffers())}
 
 
 @pytest.mark.parametrize("method", ["dense", "powersgd", "topk", "sign"])
-def test_batch_norm_buffers_are_left_to_ddp(method: str) -> None:
+def test_batch_norm_buffers_are_synchronized_by_ddp(method: str) -> None:
     results = run(train_with_batch_norm, method)
     assert all_same(result["parameters"] for result in results)
     if method == "dense":

@@ -1,4 +1,4 @@
-"""A rank that dies takes the others along, with an error that they can read, instead of leaving them waiting."""
+"""If a rank dies, the other ranks raise a clear error instead of waiting."""
 
 import os
 
@@ -8,8 +8,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import thinwire
 
-from .processes import Gone, run
-from .training import TINY_BUCKETS, classifier, loss_of, refusal, sgd, train
+from .processes import Exited, run
+from .training import TINY_BUCKETS, classifier, error_of, loss_of, sgd, train
 
 
 def die_in_training(mode: str, method: str, when: str) -> tuple[str, str]:
@@ -26,7 +26,7 @@ def die_in_training(mode: str, method: str, when: str) -> tuple[str, str]:
     if rank == last and when == "between steps":
         os._exit(9)
     if rank == last and when == "in backward":
-        # The middle layer's gradient: by then the last layers' buckets are on their way.
+        # At the middle layer's gradient, the buckets of the last layers are in flight.
         dict(model.named_parameters())["module.2.weight"].register_hook(lambda gradient: os._exit(9))
 
     def step() -> None:
@@ -34,7 +34,7 @@ def die_in_training(mode: str, method: str, when: str) -> tuple[str, str]:
         loss_of(model, 3).backward()
         optimizer.step()
 
-    return refusal(step)
+    return error_of(step)
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def die_in_training(mode: str, method: str, when: str) -> tuple[str, str]:
         ("optimizer", "int8", 2, "between steps"),
     ],
 )
-def test_the_other_ranks_raise(mode: str, method: str, ranks: int, when: str) -> None:
-    *others, gone = run(die_in_training, mode, method, when, ranks=ranks, dies=ranks - 1, timeout=30)
-    assert gone == Gone(9)
+def test_the_other_ranks_raise_an_error_that_names_the_dead_rank(mode: str, method: str, ranks: int, when: str) -> None:
+    *others, dead = run(die_in_training, mode, method, when, ranks=ranks, dies=ranks - 1, timeout=30)
+    assert dead == Exited(9)
     for kind, text in others:
         assert kind == "PeerLostError", text
         assert f"rank {ranks - 1} failed: its connection was closed. This is rank" in text, text

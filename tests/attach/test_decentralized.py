@@ -1,4 +1,4 @@
-"""Replicas that speak with neighbors, on real ranks: as simulated to the bit, resumed to the bit, and averaged."""
+"""Decentralized methods on real ranks: equal to a simulation to the bit, resumed to the bit, and averaged."""
 
 import warnings
 from copy import deepcopy
@@ -21,14 +21,14 @@ from ..reference_run import ReferenceRun
 from .processes import run
 from .training import (
     CLASSES,
+    DECENTRALIZED,
     INPUTS,
-    NEIGHBOURS,
     all_same,
     classifier,
+    error_of,
     held_out_loss,
     loss_of,
     parameters,
-    refusal,
     same,
     sgd,
     train,
@@ -63,11 +63,11 @@ def trained(method: str, kind: str = "sgd") -> dict[str, Any]:
     optimizer = optimizer_of(kind, model)
     handle = thinwire.attach(model, method, optimizer=optimizer)
     train(model, optimizer, range(STEPS))
-    averaged = handle.average()
+    average = handle.average()
     found = {
         "parameters": parameters(model),
         "buffers": {name: b.clone() for name, b in model.named_buffers()},
-        "average": {name: x.clone() for name, x in averaged.state_dict().items()},
+        "average": {name: x.clone() for name, x in average.state_dict().items()},
         "counts": counts(handle.meter),
         "ranks": handle.ranks,
     }
@@ -98,39 +98,39 @@ def simulated(method: str, ranks: int, kind: str = "sgd") -> tuple[list[dict[str
     return [parameters(model) for model in models], reference
 
 
-@pytest.mark.parametrize(("method", "ranks"), [(method, 4) for method in (*NEIGHBOURS, *MORE)] + [("osgp", 2)])
-def test_real_ranks_are_simulated_ranks_to_the_bit_and_to_the_byte(method: str, ranks: int) -> None:
+@pytest.mark.parametrize(("method", "ranks"), [(method, 4) for method in (*DECENTRALIZED, *MORE)] + [("osgp", 2)])
+def test_real_ranks_equal_simulated_ranks_in_bits_and_bytes(method: str, ranks: int) -> None:
     real, (expected, reference) = run(trained, method, ranks=ranks), simulated(method, ranks)
     for rank in range(ranks):
         assert same(real[rank]["parameters"], expected[rank])
         assert real[rank]["counts"] == counts(reference.meters[rank])
-    if ranks > 2:  # of two, some have the mean after every step
-        assert not all_same(result["parameters"] for result in real), "each has gone its own way"
+    if ranks > 2:  # with two ranks, some methods compute the exact mean in every step
+        assert not all_same(result["parameters"] for result in real), "replicas of decentralized methods differ"
 
 
 @pytest.mark.parametrize("method", ["powergossip", "osgp"])
-def test_every_optimizer_stays_its_ranks_own(method: str) -> None:
+def test_optimizer_states_stay_local(method: str) -> None:
     real, (expected, _) = run(trained, method, "adam", ranks=3), simulated(method, 3, "adam")
-    assert all(same(found["parameters"], there) for found, there in zip(real, expected, strict=True))
+    assert all(same(found["parameters"], p) for found, p in zip(real, expected, strict=True))
 
 
 @pytest.mark.parametrize("method", ["choco", "powergossip", "osgp"])
-def test_the_average_is_the_mean_of_parameters_and_of_statistics_and_leaves_training_alone(method: str) -> None:
+def test_average_is_the_mean_of_parameters_and_buffers(method: str) -> None:
     real = run(trained, method, ranks=4)
     assert all_same(found["average"] for found in real)
     for name, mean in real[0]["average"].items():
-        there = [(found["parameters"] | found["buffers"])[name] for found in real]
+        values = [(found["parameters"] | found["buffers"])[name] for found in real]
         if mean.is_floating_point():
-            # In-flight shares of the overlapped ones were added first, so these are the parameters after that.
-            torch.testing.assert_close(mean, torch.stack(there).mean(0), rtol=1e-5, atol=1e-6)
+            # average() lands messages in flight first, so the parameters include them.
+            torch.testing.assert_close(mean, torch.stack(values).mean(0), rtol=1e-5, atol=1e-6)
         else:
-            assert torch.equal(mean, there[0])
+            assert torch.equal(mean, values[0])
     assert len({tuple(found["buffers"]["1.running_mean"].tolist()) for found in real}) == 4, "statistics stay local"
     assert all(0 < found["counts"]["consensus"] < 1 for found in real)
     assert all(found["counts"]["average_bytes"] > 0 for found in real)
 
 
-def missed() -> tuple[bool, list[str]]:
+def missed_average() -> tuple[bool, list[str]]:
     model = classifier()
     handle = thinwire.attach(model, "dpsgd", optimizer=sgd(model))
     handle._session.exchanges.behind = 1  # as after a failure that the others noticed an exchange later
@@ -140,18 +140,18 @@ def missed() -> tuple[bool, list[str]]:
     return same(parameters(average), parameters(model)), [str(warning.message) for warning in caught]
 
 
-def test_an_average_that_was_missed_is_not_passed_off_as_one() -> None:
-    ((own, told),) = run(missed, ranks=1)
-    assert own
-    assert told == ["the other ranks computed their average before ranks failed: this one is of this rank alone"]
+def test_an_average_without_the_other_ranks_warns() -> None:
+    ((local, texts),) = run(missed_average, ranks=1)
+    assert local
+    assert texts == ["the other ranks computed their average before ranks failed: this one is of this rank alone"]
 
 
-def with_average(method: str, ask: bool) -> dict[str, Tensor]:
+def with_average(method: str, average: bool) -> dict[str, Tensor]:
     model = classifier()
     optimizer = sgd(model)
     handle = thinwire.attach(model, method, optimizer=optimizer)
     train(model, optimizer, range(3))
-    if ask:
+    if average:
         handle.average()
     train(model, optimizer, range(3, 6))
     handle.detach()
@@ -159,9 +159,9 @@ def with_average(method: str, ask: bool) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("method", ["choco", "sgp"])
-def test_asking_for_the_average_changes_nothing(method: str) -> None:
-    asked, not_asked = (run(with_average, method, ask, ranks=3) for ask in (True, False))
-    assert same(asked, not_asked)
+def test_average_does_not_affect_training(method: str) -> None:
+    with_call, without_call = (run(with_average, method, average, ranks=3) for average in (True, False))
+    assert same(with_call, without_call)
 
 
 def first_half(method: str, folder: Path) -> None:
@@ -185,14 +185,14 @@ def second_half(method: str, folder: Path, model_first: bool) -> Any:
         model.load_state_dict(saved["model"])
     optimizer.load_state_dict(saved["optimizer"])
     if model_first:
-        return refusal(lambda: handle.load_state_dict(saved["thinwire"]))
+        return error_of(lambda: handle.load_state_dict(saved["thinwire"]))
     handle.load_state_dict(saved["thinwire"])
     train(model, optimizer, range(3, 6))
-    handle.detach()  # waits for a message that is in flight, and applies it
+    handle.detach()  # waits for a message in flight, and applies it
     return parameters(model), counts(handle.meter)
 
 
-def straight(method: str) -> Any:
+def uninterrupted_run(method: str) -> Any:
     model = normed()
     optimizer = sgd(model)
     handle = thinwire.attach(model, method, optimizer=optimizer)
@@ -201,23 +201,23 @@ def straight(method: str) -> Any:
     return parameters(model), counts(handle.meter)
 
 
-@pytest.mark.parametrize("method", NEIGHBOURS)
+@pytest.mark.parametrize("method", DECENTRALIZED)
 def test_training_resumes_to_the_bit(method: str, tmp_path: Path) -> None:
-    uninterrupted = run(straight, method, ranks=3)
+    uninterrupted = run(uninterrupted_run, method, ranks=3)
     run(first_half, method, tmp_path, ranks=3)
     assert same(run(second_half, method, tmp_path, False, ranks=3), uninterrupted)
 
 
-def test_a_model_that_was_loaded_before_attaching_is_refused(tmp_path: Path) -> None:
+def test_loading_the_model_before_attaching_is_an_error(tmp_path: Path) -> None:
     run(first_half, "dpsgd", tmp_path, ranks=2)
-    for rank, answer in enumerate(run(second_half, "dpsgd", tmp_path, True, ranks=2)):
-        if rank:  # rank 0's parameters are those that were copied to all
-            kind, text = answer
+    for rank, error in enumerate(run(second_half, "dpsgd", tmp_path, True, ranks=2)):
+        if rank:  # rank 0 keeps its parameters: they are copied to all
+            kind, text = error
             assert kind == "ValueError"
             assert "afterwards, load each rank's own model" in text
 
 
-def back_and_again(method: str) -> tuple[Any, Any]:
+def loaded_twice(method: str) -> tuple[Any, Any]:
     model = normed()
     optimizer = sgd(model)
     handle = thinwire.attach(model, method, optimizer=optimizer)
@@ -234,8 +234,8 @@ def back_and_again(method: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("method", ["osgp", "choco"])
-def test_training_goes_back_to_a_checkpoint_whatever_is_on_its_way(method: str) -> None:
-    for first, again in run(back_and_again, method, ranks=2):
+def test_loading_an_earlier_state_drops_messages_in_flight(method: str) -> None:
+    for first, again in run(loaded_twice, method, ranks=2):
         assert same(first, again)
 
 
@@ -255,7 +255,7 @@ def test_replicas_and_their_average_learn(method: str) -> None:
         assert own < 0.75 * before
 
 
-def with_bad_gradient(method: str, on_nonfinite: str) -> tuple[Any, int]:
+def with_nonfinite_gradient(method: str, on_nonfinite: str) -> tuple[Any, int]:
     model = classifier()
     optimizer = sgd(model)
     handle = thinwire.attach(model, method, optimizer=optimizer, on_nonfinite=on_nonfinite)
@@ -269,20 +269,20 @@ def with_bad_gradient(method: str, on_nonfinite: str) -> tuple[Any, int]:
         optimizer.step()
         train(model, optimizer, range(3, 6))
 
-    told = refusal(step) if on_nonfinite == "raise" else step()
-    return told, handle.meter.skipped
+    error = error_of(step) if on_nonfinite == "raise" else step()
+    return error, handle.meter.skipped
 
 
 @pytest.mark.parametrize("method", ["powergossip", "osgp"])
-def test_a_bad_gradient_stops_all_ranks_and_all_say_why(method: str) -> None:
-    for rank, ((kind, text), _) in enumerate(run(with_bad_gradient, method, "raise", ranks=3)):
+def test_a_nonfinite_gradient_stops_all_ranks_with_the_reason(method: str) -> None:
+    for rank, ((kind, text), _) in enumerate(run(with_nonfinite_gradient, method, "raise", ranks=3)):
         assert kind == ("NonFiniteError" if rank == 1 else "PeerLostError"), text
         assert "NaN or infinity in the gradient of 2.weight" in text
         if rank != 1:
             assert "rank 1 has stopped" in text
 
 
-def with_bad_gradient_again() -> list[tuple[str, str]]:
+def with_nonfinite_gradient_twice() -> list[tuple[str, str]]:
     model = classifier()
     optimizer = sgd(model)
     thinwire.attach(model, "dpsgd", optimizer=optimizer)
@@ -294,40 +294,40 @@ def with_bad_gradient_again() -> list[tuple[str, str]]:
             model[2].weight.grad.fill_(torch.nan)
         optimizer.step()
 
-    return [refusal(step) for _ in range(2)]
+    return [error_of(step) for _ in range(2)]
 
 
-def test_who_has_stopped_for_a_bad_gradient_has_stopped() -> None:
-    for _, again in run(with_bad_gradient_again, ranks=2):
+def test_after_a_nonfinite_gradient_every_later_step_raises() -> None:
+    for _, again in run(with_nonfinite_gradient_twice, ranks=2):
         assert again == ("RuntimeError", "the ranks are out of step since an earlier error; restart")
 
 
-def refused_later() -> tuple[str, str]:
+def second_attach_error() -> tuple[str, str]:
     model = classifier()
     optimizer = sgd(model)
     thinwire.attach(model, "dpsgd", optimizer=optimizer, peer_timeout=5.0).detach()
     method = "nonsense" if dist.get_rank() == 1 else "dpsgd"
-    return refusal(lambda: thinwire.attach(model, method, optimizer=optimizer, peer_timeout=5.0))
+    return error_of(lambda: thinwire.attach(model, method, optimizer=optimizer, peer_timeout=5.0))
 
 
-def test_what_is_wrong_on_one_rank_is_told_in_the_group_that_all_have() -> None:
-    for kind, text in run(refused_later, ranks=2):
+def test_a_wrong_method_on_one_rank_with_a_reused_group_is_an_error_on_all_ranks() -> None:
+    for kind, text in run(second_attach_error, ranks=2):
         assert kind == "ValueError"
         assert "unknown method 'nonsense'" in text
 
 
 @pytest.mark.parametrize("method", ["dpsgd", "osgp"])
-def test_a_bad_gradient_can_be_skipped_by_its_rank_alone(method: str) -> None:
-    skipped = [count for _, count in run(with_bad_gradient, method, "skip", ranks=3)]
+def test_a_nonfinite_gradient_is_skipped_on_its_rank_only(method: str) -> None:
+    skipped = [count for _, count in run(with_nonfinite_gradient, method, "skip", ranks=3)]
     assert skipped == [0, 1, 0]
 
 
-def refused(what: str) -> Any:
+def attach_error(case: str) -> Any:
     model = classifier()
     optimizer = sgd(model)
 
-    def attach(method: Any, of: nn.Module = model, **settings: Any) -> None:
-        thinwire.attach(of, method, **settings)
+    def attach(method: Any, module: nn.Module = model, **settings: Any) -> None:
+        thinwire.attach(module, method, **settings)
 
     attempts = {
         "ddp": lambda: attach("dpsgd", DistributedDataParallel(classifier())),
@@ -342,11 +342,11 @@ def refused(what: str) -> Any:
         "choice": lambda: attach("dpsgd", optimizer=optimizer, on_peer_loss="panic"),
         "timeout": lambda: attach("dpsgd", optimizer=optimizer, peer_timeout=0),
     }
-    return refusal(attempts[what])
+    return error_of(attempts[case])
 
 
 @pytest.mark.parametrize(
-    ("what", "words"),
+    ("case", "words"),
     [
         ("ddp", "attach the plain module"),
         ("cube", "2, 4, 8, ... ranks, not 3"),
@@ -358,8 +358,8 @@ def refused(what: str) -> Any:
         ("timeout", "above 0, not 0"),
     ],
 )
-def test_what_cannot_be_is_one_clear_error_on_every_rank(what: str, words: str) -> None:
-    for kind, text in run(refused, what, ranks=3):
+def test_invalid_arguments_are_the_same_error_on_every_rank(case: str, words: str) -> None:
+    for kind, text in run(attach_error, case, ranks=3):
         assert kind == "ValueError"
         assert words in text
 
@@ -376,7 +376,7 @@ def over_all_graphs() -> list[dict[str, Tensor]]:
     return found
 
 
-def test_nobody_waits_forever_on_any_graph() -> None:
+def test_no_rank_waits_forever_on_any_graph() -> None:
     real = run(over_all_graphs, ranks=4)
     for i, topology in enumerate(TOPOLOGIES):
         models = [classifier() for _ in range(4)]
@@ -394,15 +394,15 @@ def diverged(method: str) -> tuple[str, str]:
         if dist.get_rank() == 2:
             with torch.no_grad():
                 model[0].weight[0, 0] = torch.nan
-        for _ in range(6):  # gradients of it would be NaN too: this is about what is said
+        for _ in range(6):  # without backward, whose gradients would be NaN, too: this checks the messages
             optimizer.zero_grad(set_to_none=False)
             optimizer.step()
 
-    return refusal(step)
+    return error_of(step)
 
 
 @pytest.mark.parametrize("method", ["dpsgd", "sgp"])
-def test_parameters_that_are_not_finite_stop_all_ranks_and_all_say_why(method: str) -> None:
+def test_nonfinite_parameters_stop_all_ranks_with_the_reason(method: str) -> None:
     for kind, text in run(diverged, method, ranks=5):
         assert kind in ("NonFiniteError", "PeerLostError"), text
         assert "NaN or infinity in the parameters of 0.weight" in text, text

@@ -1,4 +1,4 @@
-"""Stopping leaves no trace, and a model that is dropped takes everything with it."""
+"""detach() restores the model's own training, and a model that is garbage-collected leaves nothing behind."""
 
 import gc
 import threading
@@ -19,10 +19,10 @@ from .training import (
     all_same,
     batch,
     classifier,
+    error_of,
     gradients,
     loss_of,
     parameters,
-    refusal,
     same,
     sgd,
     totals,
@@ -31,7 +31,7 @@ from .training import (
 
 
 def detached_and_plain() -> tuple[dict, dict]:
-    """Train with a method, stop, and go on; against plain DDP from where the method left off."""
+    """Train with a method, detach and continue; and plain DDP from the same parameters."""
     ddp = DistributedDataParallel(classifier(), bucket_cap_mb=TINY_BUCKETS)
     handle = thinwire.attach(ddp, "topk")
     train(ddp, sgd(ddp), range(3))
@@ -39,18 +39,18 @@ def detached_and_plain() -> tuple[dict, dict]:
     model = classifier(seed=1)
     model.load_state_dict(ddp.module.state_dict())
     plain = DistributedDataParallel(model, bucket_cap_mb=TINY_BUCKETS)
-    counted = totals(handle)
+    before = totals(handle)
     for each in (ddp, plain):
         train(each, sgd(each), range(3, 8))
-    assert totals(handle) == counted, "a detached method counts nothing"
+    assert totals(handle) == before, "a detached method counts nothing"
     return parameters(ddp), parameters(plain)
 
 
-def test_a_detached_ddp_model_trains_as_ddp_does() -> None:
+def test_a_detached_ddp_model_equals_plain_ddp() -> None:
     assert all_same(p for result in run(detached_and_plain) for p in result)
 
 
-def test_four_detached_ddp_models_train_as_ddp_does_up_to_the_order_of_the_sum() -> None:
+def test_a_detached_ddp_model_on_four_ranks_equals_plain_ddp_up_to_the_order_of_the_sum() -> None:
     results = run(detached_and_plain, ranks=4)
     assert all_same(p for p, _ in results)
     for detached, plain in results:
@@ -63,13 +63,13 @@ def attached_again(method: str) -> dict:
     optimizer = sgd(ddp)
     first = thinwire.attach(ddp, "topk")
     train(ddp, optimizer, range(3))
-    refused = refusal(lambda: thinwire.attach(ddp, method))
+    error = error_of(lambda: thinwire.attach(ddp, method))
     first.detach()
     train(ddp, optimizer, range(3, 5))
     second = thinwire.attach(ddp, method)
     train(ddp, optimizer, range(5, 9))
     return {
-        "refused": refused,
+        "error": error,
         "steps": (first.meter.steps, second.meter.steps),
         "compressed": second.meter.payload_bytes < second.meter.dense_bytes,
         "parameters": parameters(ddp),
@@ -81,7 +81,7 @@ def test_a_second_attach_needs_a_detach_and_then_works(method: str) -> None:
     results = run(attached_again, method)
     assert all_same(result["parameters"] for result in results)
     for result in results:
-        kind, text = result["refused"]
+        kind, text = result["error"]
         assert kind == "ValueError"
         assert "already" in text
         assert "detach()" in text
@@ -91,36 +91,36 @@ def test_a_second_attach_needs_a_detach_and_then_works(method: str) -> None:
 
 def detached_optimizer() -> dict:
     model = classifier()
-    optimizer = SGD(model.parameters(), lr=0.1)  # a momentum would remember the step that each rank takes by itself
+    optimizer = SGD(model.parameters(), lr=0.1)  # without momentum, which would keep the local step of each rank
     handle = thinwire.attach(model, "topk", optimizer=optimizer)
     train(model, optimizer, range(3))
     handle.detach()
-    counted = totals(handle)
+    before = totals(handle)
     optimizer.zero_grad()
     loss_of(model, 3).backward()
-    own = gradients(model)
+    local = gradients(model)
     optimizer.step()
-    kept = same(gradients(model), own)
-    silent = totals(handle) == counted
+    kept = same(gradients(model), local)
+    silent = totals(handle) == before
     again = thinwire.attach(model, "powersgd", optimizer=optimizer)
     train(model, optimizer, range(4, 7))
-    return {"own": own, "kept": kept, "silent": silent, "steps": again.meter.steps, "parameters": parameters(model)}
+    return {"local": local, "kept": kept, "silent": silent, "steps": again.meter.steps, "parameters": parameters(model)}
 
 
-def test_a_detached_optimizer_steps_with_its_own_gradients_and_can_be_attached_again() -> None:
+def test_a_detached_optimizer_steps_with_local_gradients_and_can_be_attached_again() -> None:
     results = run(detached_optimizer)
     assert all(result["kept"] and result["silent"] and result["steps"] == 3 for result in results)
-    assert not same(results[0]["own"], results[1]["own"])
+    assert not same(results[0]["local"], results[1]["local"])
     assert all_same(result["parameters"] for result in results), "attach copies the parameters of rank 0 again"
 
 
 def foreign_hook() -> tuple[str, str]:
     ddp = DistributedDataParallel(classifier())
     ddp.register_comm_hook(None, fp16_compress_hook)
-    return refusal(lambda: thinwire.attach(ddp, "topk"))
+    return error_of(lambda: thinwire.attach(ddp, "topk"))
 
 
-def test_a_ddp_model_with_another_hook_is_refused() -> None:
+def test_a_ddp_model_with_another_hook_is_an_error() -> None:
     for kind, text in run(foreign_hook):
         assert kind == "ValueError"
         assert "communication hook" in text
@@ -135,12 +135,12 @@ def saved_after_detach() -> bool:
     return same(handle.state_dict(), saved)
 
 
-def test_a_detached_handle_still_tells_what_it_remembers() -> None:
+def test_a_detached_handle_still_has_its_state() -> None:
     assert run(saved_after_detach, timeout=20) == [True, True]
 
 
 def two_models_after_detach(times: int) -> dict:
-    """Two models at once must not both speak through what a detached handle has left to its successor."""
+    """Two models must not both take over the process group that a detached handle released."""
     ddp = DistributedDataParallel(classifier())
     handle = thinwire.attach(ddp, "topk")
     train(ddp, sgd(ddp), range(2))
@@ -154,7 +154,7 @@ def two_models_after_detach(times: int) -> dict:
         x, _ = batch(step)
         for optimizer in optimizers:
             optimizer.zero_grad()
-        # One backward through both models: their buckets come in turns, from two queues.
+        # One backward through both models: their buckets alternate, on two queues.
         sum(model(x).square().mean() for model in models).backward()
         for optimizer in optimizers:
             optimizer.step()
@@ -162,11 +162,11 @@ def two_models_after_detach(times: int) -> dict:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_detaching_once_more_does_no_harm(times: int) -> None:
+def test_detaching_twice_is_harmless(times: int) -> None:
     assert all_same(run(two_models_after_detach, times))
 
 
-def dropped(detach: bool) -> dict[str, bool]:
+def freed_objects(detach: bool) -> dict[str, bool]:
     ddp = DistributedDataParallel(classifier())
     handle = thinwire.attach(ddp, "topk")
     train(ddp, sgd(ddp), range(2))
@@ -179,8 +179,8 @@ def dropped(detach: bool) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("detach", [True, False], ids=["detached", "attached"])
-def test_a_model_that_is_dropped_is_freed(detach: bool) -> None:
-    for freed in run(dropped, detach):
+def test_a_model_without_references_is_freed(detach: bool) -> None:
+    for freed in run(freed_objects, detach):
         assert freed == {"ddp": True, "model": True}
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong on one rank, or between DDP and thinwire, is told; nobody waits for what will not come."""
+"""Errors on one rank, or between DDP and thinwire, are raised on all ranks, and no rank waits forever."""
 
 import warnings
 
@@ -13,18 +13,18 @@ from thinwire import extend
 from thinwire.transports import ProcessGroupTransport
 
 from .processes import run
-from .training import TINY_BUCKETS, all_same, classifier, loss_of, parameters, refusal, sgd, train
+from .training import TINY_BUCKETS, all_same, classifier, error_of, loss_of, parameters, sgd, train
 
 
 def is_last() -> bool:
     return dist.get_rank() == dist.get_world_size() - 1
 
 
-def attached_with_trouble(method: str, on_nonfinite: str) -> tuple[str, str]:
+def attach_error(method: str, on_nonfinite: str) -> tuple[str, str]:
     ddp = DistributedDataParallel(classifier())
-    told = refusal(lambda: thinwire.attach(ddp, method if is_last() else "topk", on_nonfinite=on_nonfinite))
-    train(ddp, sgd(ddp), range(2))  # and DDP goes on by itself
-    return told
+    error = error_of(lambda: thinwire.attach(ddp, method if is_last() else "topk", on_nonfinite=on_nonfinite))
+    train(ddp, sgd(ddp), range(2))  # with plain DDP
+    return error
 
 
 @pytest.mark.parametrize(
@@ -35,24 +35,24 @@ def attached_with_trouble(method: str, on_nonfinite: str) -> tuple[str, str]:
         ("Server(Sign(), Sign(), rank=5)", "only 2 ranks"),
     ],
 )
-def test_a_mistake_on_one_rank_is_told_to_all(method: str, expected: str) -> None:
-    for kind, text in run(attached_with_trouble, method, "raise"):
+def test_a_wrong_method_on_one_rank_is_an_error_on_all_ranks(method: str, expected: str) -> None:
+    for kind, text in run(attach_error, method, "raise"):
         assert kind in ("ValueError", "NotationError")
         assert expected in text
 
 
-def groups_of_some() -> dict:
-    alone = dist.new_group([0])  # which only rank 0 is in, so the ranks are in different numbers of groups
+def different_groups() -> dict:
+    group = dist.new_group([0])  # only rank 0 is in it, so the ranks are in different numbers of groups
     ddp = DistributedDataParallel(classifier())
     handle = thinwire.attach(ddp, "powersgd")
     train(ddp, sgd(ddp), range(2))
     handle.detach()
-    del alone
+    del group
     return parameters(ddp)
 
 
 def test_ranks_may_be_in_different_numbers_of_groups() -> None:
-    assert all_same(run(groups_of_some))
+    assert all_same(run(different_groups))
 
 
 def detached_in_another_order() -> dict:
@@ -81,7 +81,7 @@ def trained_with_ignored() -> dict:
     return {name: p for name, p in parameters(ddp).items() if name != "0.bias"}
 
 
-def test_parameters_that_ddp_ignores_are_left_to_the_script() -> None:
+def test_parameters_that_ddp_ignores_are_not_exchanged() -> None:
     assert all_same(run(trained_with_ignored))
 
 
@@ -89,11 +89,11 @@ def trained_with_frozen(bucket_cap_mb: float | None) -> tuple[str, str]:
     ddp = DistributedDataParallel(classifier(), find_unused_parameters=True, bucket_cap_mb=bucket_cap_mb)
     ddp.module[0].bias.requires_grad_(False)
     thinwire.attach(ddp, "topk")
-    return refusal(lambda: loss_of(ddp, 0).backward())
+    return error_of(lambda: loss_of(ddp, 0).backward())
 
 
 @pytest.mark.parametrize("bucket_cap_mb", [None, TINY_BUCKETS])
-def test_a_parameter_frozen_between_ddp_and_attach_is_named_as_the_trouble(bucket_cap_mb: float | None) -> None:
+def test_a_parameter_frozen_between_ddp_and_attach_is_an_error_that_names_it(bucket_cap_mb: float | None) -> None:
     for kind, text in run(trained_with_frozen, bucket_cap_mb):
         assert kind == "ValueError"
         assert "frozen" in text
@@ -107,18 +107,18 @@ def trained_after_an_error() -> list[tuple[str, str]]:
     train(ddp, optimizer, range(2))
     session = handle._session
 
-    def failing(*talk: object) -> None:
+    def failing(*exchange: object) -> None:
         raise MemoryError("no room for the message")
 
-    session.transport.run = failing  # on all ranks: one that failed alone would leave the others waiting
-    told = [refusal(lambda: loss_of(ddp, 2).backward())]
+    session.transport.run = failing  # on all ranks: if one failed alone, the others would wait
+    errors = [error_of(lambda: loss_of(ddp, 2).backward())]
     del session.transport.run
     optimizer.zero_grad()
-    told.append(refusal(lambda: loss_of(ddp, 3).backward()))
-    return told
+    errors.append(error_of(lambda: loss_of(ddp, 3).backward()))
+    return errors
 
 
-def test_after_an_error_in_the_exchange_no_step_mixes_with_another() -> None:
+def test_after_an_error_in_the_exchange_every_later_step_raises() -> None:
     for first, second in run(trained_after_an_error):
         assert first == ("MemoryError", "no room for the message")
         assert second[0] == "RuntimeError"
@@ -126,12 +126,12 @@ def test_after_an_error_in_the_exchange_no_step_mixes_with_another() -> None:
 
 
 def own_groups() -> list[bool]:
-    some = dist.new_group(list(range(dist.get_world_size())), backend="gloo")
-    transport = ProcessGroupTransport(some)
+    gloo = dist.new_group(list(range(dist.get_world_size())), backend="gloo")
+    transport = ProcessGroupTransport(gloo)
     return [dist.get_backend(transport.group) == "gloo", transport.gather(b"x") == [b"x"] * dist.get_world_size()]
 
 
-def test_the_own_group_speaks_like_the_one_it_is_made_for() -> None:
+def test_the_transports_group_has_the_backend_of_the_given_group() -> None:
     assert all(all(result) for result in run(own_groups))
 
 
@@ -148,10 +148,10 @@ def warned_of_threads(method: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("method", "expected"), [("powersgd", 1), ("topk", 0)])
-def test_ranks_that_do_not_compute_alike_are_told_so_where_it_matters(method: str, expected: int) -> None:
-    for told in run(warned_of_threads, method):
-        assert len(told) == expected
-        assert all("2 threads" in text and "1 threads" in text for text in told)
+def test_ranks_with_different_arithmetic_warn_for_methods_that_depend_on_it(method: str, expected: int) -> None:
+    for warned in run(warned_of_threads, method):
+        assert len(warned) == expected
+        assert all("2 threads" in text and "1 threads" in text for text in warned)
 
 
 class Layer(nn.Module):
@@ -176,7 +176,7 @@ def warned_of(method: extend.Codec) -> list[str]:
 
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("method", [thinwire.TopK(1.0), thinwire.Nonzero()], ids=repr)
-def test_a_method_that_says_as_much_as_dense_is_told_so_even_if_its_payload_is_the_gradient(method, ranks) -> None:
-    for told in run(warned_of, method, ranks=ranks):
-        assert len(told) == 1
-        assert "saves nothing" in told[0]
+def test_a_method_that_sends_as_much_as_dense_warns(method, ranks) -> None:
+    for warned in run(warned_of, method, ranks=ranks):
+        assert len(warned) == 1
+        assert "saves nothing" in warned[0]

@@ -1,4 +1,4 @@
-"""LGC on real ranks: the same values as in the reference run, bit-identical replicas, checkpoints in each phase."""
+"""LGC on real ranks: equal to the reference run, replicas equal to the bit, and resumed in each phase."""
 
 import copy
 import warnings
@@ -18,13 +18,13 @@ from ..reference_run import ReferenceRun
 from .processes import run
 from .training import all_same, classifier, loss_of, parameters, same, sgd
 
-# Two dense steps, eight that learn, then codes, with a look at them in every third step.
+# Two dense steps, eight that learn, then codes, whose error is checked in every third step.
 LEARNING = "8, rate=3e-3, check_every=3, bound=0.999"
 RING = f"WarmUp(2, DGC(by=LeaderTopK(0.05, values=LGC({LEARNING}), order='value')))"
 SENT = f"WarmUp(2, DGC(by=LeaderTopK(0.05, values=LGC({LEARNING}, weights='sent', codec=Quantize(8)), hold=2)))"
 HELD = "WarmUp(2, ErrorFeedback(LeaderTopK(0.05, values=Quantize(4), hold=3)))"
 SERVED = f"WarmUp(2, DGC(by=Server(LeaderTopK(0.05, values=LGCServer({LEARNING}), order='value'), Identity())))"
-APART = (
+DEDICATED = (
     f"WarmUp(2, DGC(by=Server(LeaderTopK(0.05, values=LGCServer({LEARNING})), Identity(), rank=1, dedicated=True)), "
     "first=Server(Identity(), Identity(), rank=1, dedicated=True))"
 )
@@ -40,7 +40,7 @@ class Deeper(nn.Sequential):
 
 
 def attached(method: str) -> tuple[nn.Module, SGD, thinwire.Handle]:
-    """Under DDP, which a server that does nothing else does not go with."""
+    """Attached to a DDP model, or to a plain module if the method has a dedicated server."""
     net: nn.Module = Deeper()
     if inspect.dedicated_servers(thinwire.strategy_of(method)):
         optimizer = sgd(net)
@@ -51,7 +51,7 @@ def attached(method: str) -> tuple[nn.Module, SGD, thinwire.Handle]:
 
 def train(net: nn.Module, optimizer: SGD, steps: range, worker: int | None) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of a learned code that is off
+        warnings.simplefilter("ignore", UserWarning)  # the error of a learned code
         for step in steps:
             optimizer.zero_grad()
             if worker is not None:
@@ -75,7 +75,7 @@ def trained(method: str) -> dict[str, Any]:
 
 
 def run_reference(method: str, ranks: int) -> tuple[list[dict[str, Tensor]], ReferenceRun]:
-    """The same in one process."""
+    """The same training in one process."""
     nets = [Deeper() for _ in range(ranks)]
     optimizers = [sgd(net) for net in nets]
     strategy = thinwire.strategy_of(method)
@@ -97,7 +97,7 @@ def run_reference(method: str, ranks: int) -> tuple[list[dict[str, Tensor]], Ref
 
 
 @pytest.mark.filterwarnings("ignore:after step")
-@pytest.mark.parametrize(("method", "ranks"), [(RING, 4), (SENT, 2), (HELD, 2), (SERVED, 4), (APART, 3)])
+@pytest.mark.parametrize(("method", "ranks"), [(RING, 4), (SENT, 2), (HELD, 2), (SERVED, 4), (DEDICATED, 3)])
 def test_real_ranks_have_the_values_of_the_reference_run(method: str, ranks: int) -> None:
     results = run(trained, method, ranks=ranks)
     expected, reference = run_reference(method, ranks)
@@ -106,8 +106,8 @@ def test_real_ranks_have_the_values_of_the_reference_run(method: str, ranks: int
     assert [result["payload"] for result in results] == [meter.payload_bytes for meter in reference.meters]
     assert all("joined ones" in result["kinds"] for result in results)
     if "LGC" in method:
-        assert len({result["learning"] for result in results}) == 1, "all know alike whether they learn"
-        assert not results[0]["learning"].goes_on, "no codes were said"
+        assert len({result["learning"] for result in results}) == 1, "all ranks agree on whether they learn"
+        assert not results[0]["learning"].goes_on, "no codes were sent"
         assert results[0]["learning"].error == results[0]["code_error"] == reference.meters[0].code_error
         assert results[0]["relearned"] == reference.meters[0].relearned
 
@@ -122,7 +122,7 @@ def test_eight_replicas_stay_equal_to_the_bit(method: str) -> None:
 
 
 def resumed(method: str, at: tuple[int, ...]) -> list[tuple[dict[str, Tensor], dict[str, Tensor]]]:
-    """What comes of going straight on, and of going on from a checkpoint, for several of them."""
+    """The parameters of an uninterrupted run and of a resumed one, for each step of `at`."""
     pairs = []
     for step in at:
         net, optimizer, handle = attached(method)
@@ -130,45 +130,45 @@ def resumed(method: str, at: tuple[int, ...]) -> list[tuple[dict[str, Tensor], d
         train(net, optimizer, range(step), worker)
         saved = copy.deepcopy((net.state_dict(), optimizer.state_dict(), handle.state_dict()))
         train(net, optimizer, range(step, STEPS), worker)
-        straight, counted = parameters(net), handle.meter.payload_bytes
-        for there, what in zip((net, optimizer, handle), saved, strict=True):
-            there.load_state_dict(what)  # type: ignore[attr-defined]
+        uninterrupted, payload_bytes = parameters(net), handle.meter.payload_bytes
+        for part, state in zip((net, optimizer, handle), saved, strict=True):
+            part.load_state_dict(state)  # type: ignore[attr-defined]
         train(net, optimizer, range(step, STEPS), worker)
-        assert handle.meter.payload_bytes == counted
+        assert handle.meter.payload_bytes == payload_bytes
         handle.detach()
-        pairs.append((straight, parameters(net)))
+        pairs.append((uninterrupted, parameters(net)))
     return pairs
 
 
-@pytest.mark.parametrize(("method", "ranks"), [(RING, 2), (HELD, 2), (APART, 3)])
-def test_a_checkpoint_of_each_phase_goes_on_to_the_bit(method: str, ranks: int) -> None:
+@pytest.mark.parametrize(("method", "ranks"), [(RING, 2), (HELD, 2), (DEDICATED, 3)])
+def test_training_resumes_to_the_bit_in_every_phase(method: str, ranks: int) -> None:
     for pairs in run(resumed, method, (1, 5, 12), ranks=ranks):
-        for straight, again in pairs:
-            assert same(straight, again)
+        for uninterrupted, again in pairs:
+            assert same(uninterrupted, again)
 
 
-def test_a_code_that_does_not_do_is_told_of() -> None:
-    code = "LGC(4, check_every=3, bound=0.01)"  # which it cannot learn to meet
+def test_a_code_with_a_large_error_warns_and_is_learned_again() -> None:
+    code = "LGC(4, check_every=3, bound=0.01)"  # which no learned code reaches
     method = f"WarmUp(2, DGC(by=LeaderTopK(0.05, values={code}, order='value')))"
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         _, reference = run_reference(method, 2)
-    assert [str(warning.message).split(",")[0] for warning in told] == [f"after step {n}" for n in (6, 10, 14, 18)]
-    assert str(told[0].message).endswith("values are sent without it until a better one is learned")
+    assert [str(warning.message).split(",")[0] for warning in warned] == [f"after step {n}" for n in (6, 10, 14, 18)]
+    assert str(warned[0].message).endswith("values are sent without it until a better one is learned")
     assert all(meter.relearned == 4 for meter in reference.meters), "after 6, 10, 14 and 18 steps"
     assert reference.meters[0].as_dict()["thinwire/relearned"] == 4
     assert reference.meters[0].code_error > 0.01
 
 
-def test_a_drop_of_the_learning_rate_is_looked_into() -> None:
-    # The gradients change with it: the code is looked at every third step, and either does or is learned anew.
+def test_the_error_is_checked_after_the_learning_rate_drops() -> None:
+    # The gradients change with it. The error is checked every third step; if too large, the code is learned again.
     method = f"WarmUp(2, DGC(by=LeaderTopK(0.05, values=LGC({LEARNING.replace('0.999', '0.9')}), order='value')))"
     nets = [Deeper() for _ in range(2)]
     optimizers = [sgd(net) for net in nets]
     replicas = [simulate.replica_of(net, rank=rank, size=2) for rank, net in enumerate(nets)]
     reference = ReferenceRun(thinwire.strategy_of(method), replicas)
-    looks: list[tuple[float, bool]] = []
-    with warnings.catch_warnings(record=True) as told:
+    checks: list[tuple[float, bool]] = []
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for step in range(60):
             for rank, (net, optimizer) in enumerate(zip(nets, optimizers, strict=True)):
@@ -182,10 +182,10 @@ def test_a_drop_of_the_learning_rate_is_looked_into() -> None:
             reference.after_update()
             (learning,) = reference.learning().values() or (None,)
             if step == 39:
-                assert not learning.goes_on, "codes were never said"
+                assert not learning.goes_on, "codes were never sent"
             if learning is not None and step >= 40 and learning.error != before:
-                looks.append((learning.error, learning.goes_on))
-    assert len(looks) >= 20 // 3, "the error is looked at after the drop"
-    assert all(goes_on for error, goes_on in looks if error > 0.9)
-    assert len(told) == reference.meters[0].relearned
+                checks.append((learning.error, learning.goes_on))
+    assert len(checks) >= 20 // 3, "the error is checked after the drop"
+    assert all(goes_on for error, goes_on in checks if error > 0.9)
+    assert len(warned) == reference.meters[0].relearned
     assert all_same(parameters(net) for net in nets)

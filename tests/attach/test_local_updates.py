@@ -1,4 +1,4 @@
-"""Replicas that take steps of their own and meet, on real ranks: as simulated to the bit, and resumed to the bit."""
+"""Local steps and synchronizations on real ranks: equal to a simulation to the bit, and resumed to the bit."""
 
 import warnings
 from pathlib import Path
@@ -19,7 +19,19 @@ from thinwire.simulate import replica_of
 from ..contracts.table import LOCAL
 from ..reference_run import ReferenceRun
 from .processes import run
-from .training import INPUTS, all_same, batch, classifier, held_out_loss, loss_of, parameters, refusal, same, sgd, train
+from .training import (
+    INPUTS,
+    all_same,
+    batch,
+    classifier,
+    error_of,
+    held_out_loss,
+    loss_of,
+    parameters,
+    same,
+    sgd,
+    train,
+)
 
 METHODS = tuple(map(repr, LOCAL))
 STEPS = 9
@@ -37,7 +49,7 @@ def optimizer_of(kind: str, model: nn.Module) -> Optimizer:
 
 
 def attached(model: nn.Module, method: str, optimizer: Optimizer) -> thinwire.Handle:
-    warnings.filterwarnings("ignore", message=".* saves nothing")  # of a model so small, some do not
+    warnings.filterwarnings("ignore", message=".* saves nothing")  # some methods do not, on such a small model
     return thinwire.attach(model, method, optimizer=optimizer)
 
 
@@ -79,7 +91,7 @@ def simulated(method: str, ranks: int, kind: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(("ranks", "kind"), [(4, "sgd"), (2, "adam")])
-def test_real_ranks_are_simulated_ranks_to_the_bit_and_to_the_byte(ranks: int, kind: str) -> None:
+def test_real_ranks_equal_simulated_ranks_in_bits_and_bytes(ranks: int, kind: str) -> None:
     real = run(trained, METHODS, kind, ranks=ranks)
     for i, method in enumerate(METHODS):
         expected = simulated(method, ranks, kind)
@@ -88,13 +100,13 @@ def test_real_ranks_are_simulated_ranks_to_the_bit_and_to_the_byte(ranks: int, k
             assert real[rank][i][1] == expected[rank][1], (method, rank)
 
 
-AT = (1, 3)  # in a warm-up, with a meeting on its way; tests/contracts has all steps
+SAVED_AT = (1, 3)  # in a warm-up, with a synchronization in flight; tests/contracts covers all steps
 
 
-def straight() -> list[Any]:
+def uninterrupted_run() -> list[Any]:
     found = []
     for method in METHODS:
-        for at in AT:
+        for at in SAVED_AT:
             model = normed()
             optimizer = sgd(model)
             handle = attached(model, method, optimizer)
@@ -106,7 +118,7 @@ def straight() -> list[Any]:
 
 def first_half(folder: Path) -> None:
     for i, method in enumerate(METHODS):
-        for at in AT:
+        for at in SAVED_AT:
             model = normed()
             optimizer = sgd(model)
             handle = attached(model, method, optimizer)
@@ -123,7 +135,7 @@ def first_half(folder: Path) -> None:
 def second_half(folder: Path) -> list[Any]:
     found = []
     for i, method in enumerate(METHODS):
-        for at in AT:
+        for at in SAVED_AT:
             saved = torch.load(folder / f"{i}-{at}-{dist.get_rank()}.pt", weights_only=True)
             model = normed()
             optimizer = sgd(model)
@@ -138,12 +150,12 @@ def second_half(folder: Path) -> list[Any]:
 
 
 def test_training_resumes_to_the_bit_in_every_phase(tmp_path: Path) -> None:
-    uninterrupted = run(straight, ranks=2)
+    uninterrupted = run(uninterrupted_run, ranks=2)
     run(first_half, tmp_path, ranks=2)
     resumed = run(second_half, tmp_path, ranks=2)
-    for here, there in zip(uninterrupted, resumed, strict=True):
-        for i, (one, other) in enumerate(zip(here, there, strict=True)):
-            assert same(one, other), (METHODS[i // len(AT)], AT[i % len(AT)])
+    for expected, found in zip(uninterrupted, resumed, strict=True):
+        for i, (one, other) in enumerate(zip(expected, found, strict=True)):
+            assert same(one, other), (METHODS[i // len(SAVED_AT)], SAVED_AT[i % len(SAVED_AT)])
 
 
 def learned(method: str) -> tuple[float, float, float]:
@@ -162,8 +174,8 @@ def test_replicas_and_their_average_learn(method: str) -> None:
         assert own < 0.75 * before
 
 
-def looked_at() -> dict[str, Any]:
-    """Copies for evaluating, of each kind; and training goes on as it would."""
+def leader_and_center() -> dict[str, Any]:
+    """The leader and the center, the local model, and the error where there is none."""
     found: dict[str, Any] = {"rank": dist.get_rank()}
     for name, method in (("leader", "LeaderSGD(every=4, pull=0.5)"), ("center", "EASGD(every=2)")):
         model = normed()
@@ -171,23 +183,23 @@ def looked_at() -> dict[str, Any]:
         handle = attached(model, method, optimizer)
         train(model, optimizer, range(3), handle=handle)
         found[name] = getattr(handle, name)().state_dict()
-        found[f"{name} own"] = {key: x.clone() for key, x in model.state_dict().items()}
-        found[f"{name} refused"] = refusal(handle.center if name == "leader" else handle.leader)
+        found[f"{name} local"] = {key: x.clone() for key, x in model.state_dict().items()}
+        found[f"{name} error"] = error_of(handle.center if name == "leader" else handle.leader)
         found[f"{name} bytes"] = handle.meter.average_bytes
         handle.detach()
     return found
 
 
-def test_the_leader_and_the_centre_can_be_had_as_models() -> None:
-    found = run(looked_at, ranks=3)
+def test_leader_and_center_are_models_that_are_equal_on_all_ranks() -> None:
+    found = run(leader_and_center, ranks=3)
     for name in ("leader", "center"):
         trained = [{key for key in found[0][name] if "running" not in key and "batches" not in key}] * 3
         assert all_same({key: result[name][key] for key in trained[0]} for result in found)
-    assert any(same(dict(found[0]["leader"]), result["leader own"]) for result in found), "a replica, buffers and all"
-    assert not any(same(dict(found[0]["center"]), result["center own"]) for result in found)
+    assert any(same(dict(found[0]["leader"]), result["leader local"]) for result in found), "a replica, buffers and all"
+    assert not any(same(dict(found[0]["center"]), result["center local"]) for result in found)
     assert all(result["leader bytes"] > 0 and result["center bytes"] == 0 for result in found)
-    assert "LeaderSGD(every=4, pull=0.5) has no center" in found[0]["leader refused"][1]
-    assert "EASGD(every=2) has no leader" in found[0]["center refused"][1]
+    assert "LeaderSGD(every=4, pull=0.5) has no center" in found[0]["leader error"][1]
+    assert "EASGD(every=2) has no leader" in found[0]["center error"][1]
 
 
 def without_loss() -> list[tuple[str, str]]:
@@ -195,26 +207,25 @@ def without_loss() -> list[tuple[str, str]]:
     optimizer = sgd(model)
     handle = thinwire.attach(model, "lsgd", optimizer=optimizer)
     first = handle if dist.get_rank() == 0 else None
-    return [refusal(lambda: train(model, optimizer, range(20), handle=first))]
+    return [error_of(lambda: train(model, optimizer, range(20), handle=first))]
 
 
-def test_a_loss_that_is_not_told_is_asked_for_on_all_ranks() -> None:
+def test_a_missing_loss_on_one_rank_is_an_error_on_all_ranks() -> None:
     (((kind, text),), *others) = reversed(run(without_loss, ranks=2))
     assert kind == "ValueError"
     assert text == "LeaderSGD() needs the loss: call handle.report_loss(loss) before each optimizer.step()"
-    assert all("needs the loss" in told for ((_, told),) in others)
+    assert all("needs the loss" in text for ((_, text),) in others)
 
 
-def losses_elsewhere() -> bool:
-    """A script may tell its loss whatever the method."""
+def train_with_unused_loss() -> bool:
     model = classifier()
     optimizer = sgd(model)
     train(model, optimizer, range(2), handle=thinwire.attach(model, "topk", optimizer=optimizer))
     return True
 
 
-def test_a_loss_may_be_told_to_methods_that_do_not_ask_for_it() -> None:
-    assert all(run(losses_elsewhere, ranks=2))
+def test_report_loss_is_accepted_by_methods_that_do_not_need_it() -> None:
+    assert all(run(train_with_unused_loss, ranks=2))
 
 
 def batchnorm() -> list[Any]:
@@ -237,41 +248,41 @@ def batchnorm() -> list[Any]:
         expected.view(4, 32, -1).var(1).mean(0),
         not average.training and model.training and average[1].momentum == 0.1,
         not torch.equal(before, model[1].running_mean),
-        (refusal(lambda: handle.refresh_batchnorm([])), bool(model[1].running_mean.abs().sum() > 0)),
+        (error_of(lambda: handle.refresh_batchnorm([])), bool(model[1].running_mean.abs().sum() > 0)),
         same(parameters(average), parameters(handle.average())),
     ]
 
 
-def test_batch_norms_are_estimated_anew_when_asked_for() -> None:
+def test_refresh_batchnorm_estimates_the_mean_over_the_batches() -> None:
     for mean, expected_mean, var, expected_var, modes, own, empty, untouched in run(batchnorm, ranks=2):
         torch.testing.assert_close(mean, expected_mean)
         torch.testing.assert_close(var, expected_var)
         assert modes
         assert own
         assert empty[0][1] == "there is no batch to estimate batch norm statistics from: the loader is empty"
-        assert empty[1], "and what was known is still known"
+        assert empty[1], "an empty loader leaves the statistics as they were"
         assert untouched
 
 
-def refused() -> list[tuple[str, str]]:
+def errors() -> list[tuple[str, str]]:
     model = classifier()
     return [
-        refusal(lambda: thinwire.attach(DistributedDataParallel(model), "local")),
-        refusal(
+        error_of(lambda: thinwire.attach(DistributedDataParallel(model), "local")),
+        error_of(
             lambda: thinwire.attach(model, "Hierarchical(Identity(), Identity(), GroupsOf(3))", optimizer=sgd(model))
         ),
-        refusal(lambda: thinwire.attach(model, "diloco", optimizer=sgd(model), on_peer_loss="continue")),
+        error_of(lambda: thinwire.attach(model, "diloco", optimizer=sgd(model), on_peer_loss="continue")),
     ]
 
 
-def test_what_does_not_go_together_is_refused() -> None:
-    for ddp, groups, lost in run(refused, ranks=2):
+def test_arguments_that_do_not_work_together_are_an_error() -> None:
+    for ddp, groups, peer_loss in run(errors, ranks=2):
         assert "does not average gradients as DDP does: attach the plain module instead" in ddp[1]
-        assert "2 ranks cannot be put in GroupsOf(3): 2 would be left over" in groups[1]
-        assert "needs all ranks" in lost[1]
+        assert "2 ranks cannot be divided into GroupsOf(3): 2 would be left over" in groups[1]
+        assert "needs all ranks" in peer_loss[1]
 
 
-def bad_gradient(method: str) -> tuple[str, str]:
+def nonfinite_gradient(method: str) -> tuple[str, str]:
     model = classifier()
     optimizer = sgd(model)
     thinwire.attach(model, method, optimizer=optimizer)
@@ -285,7 +296,7 @@ def bad_gradient(method: str) -> tuple[str, str]:
                 model[2].weight.grad[0, 0] = torch.inf
             optimizer.step()
 
-    return refusal(step)
+    return error_of(step)
 
 
 @pytest.mark.parametrize(
@@ -296,8 +307,8 @@ def bad_gradient(method: str) -> tuple[str, str]:
         "Hierarchical(Identity(), LocalSGD(Identity()))",
     ],
 )
-def test_a_bad_gradient_stops_all_ranks_and_all_say_why(method: str) -> None:
-    for kind, text in run(bad_gradient, method, ranks=2):
+def test_a_nonfinite_gradient_stops_all_ranks_with_the_reason(method: str) -> None:
+    for kind, text in run(nonfinite_gradient, method, ranks=2):
         assert kind in ("NonFiniteError", "PeerLostError"), text
         assert "NaN or infinity in the gradient of" in text
         assert "2.weight" in text

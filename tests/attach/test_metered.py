@@ -1,4 +1,4 @@
-"""The meter counts what is really sent, and says so when a method does not pay."""
+"""The meter counts the bytes that are really sent, and a method that saves none warns."""
 
 import warnings
 from typing import Any
@@ -21,11 +21,11 @@ COUNTS = ("rounds", "payload_bytes", "link_bytes", "payload_by_unit")
 
 
 def metered(method: str, bucket_cap_mb: float | None) -> dict:
-    """Some steps that move nothing, so that the gradients can be computed again by whoever checks the bytes."""
+    """A few steps at a learning rate of 0, so that the simulation computes the same gradients."""
     ddp = DistributedDataParallel(classifier(), bucket_cap_mb=bucket_cap_mb)
     handle = thinwire.attach(ddp, method)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a server that is told much says so
+        warnings.simplefilter("ignore")  # a server may save nothing
         train(ddp, SGD(ddp.parameters(), lr=0.0), range(STEPS))
     return {"counts": {name: getattr(handle.meter, name) for name in COUNTS}, "gradients": gradients(ddp)}
 
@@ -39,11 +39,11 @@ def simulated(method: str, ranks: int) -> list[dict]:
         for rank, model in enumerate(models):
             model.zero_grad()
             loss_of(model, step, rank).backward()
-        talks = [
+        exchanges = [
             strategy.exchange(strategy.units(replica), {n: p.grad for n, p in model.named_parameters()}, ranks, state)
             for replica, model, state in zip(replicas, models, states, strict=True)
         ]
-        states = [outcome.state for outcome in transport.run(talks)]
+        states = [result.state for result in transport.run(exchanges)]
     counts = [{name: getattr(meter, name) for name in COUNTS} for meter in transport.meters]
     return [{"counts": counts[rank], "gradients": gradients(models[rank])} for rank in range(ranks)]
 
@@ -55,7 +55,7 @@ def test_ddp_sends_the_bytes_of_the_simulation(method: str, ranks: int) -> None:
         assert result["counts"] == simulation["counts"]
         assert sum(result["counts"]["payload_by_unit"].values()) == result["counts"]["payload_bytes"]
         assert same(result["gradients"], simulation["gradients"])
-    # Buckets change in how many rounds it is said, not what is said.
+    # Buckets change the number of rounds, not what is sent.
     for result, simulation in zip(run(metered, method, TINY_BUCKETS, ranks=ranks), expected, strict=True):
         assert all(
             result["counts"][name] == simulation["counts"][name] for name in ("payload_bytes", "payload_by_unit")
@@ -86,7 +86,7 @@ def warned(method: Any, build: Any, mode: str) -> list[str]:
 
 
 def name_of(value: object) -> str:
-    """As it is written; without the address that a function prints with."""
+    """The name or repr, without the address in the repr of a function."""
     return str(getattr(value, "__name__", repr(value)))
 
 
@@ -94,7 +94,7 @@ def name_of(value: object) -> str:
 @pytest.mark.parametrize(
     ("method", "build", "ranks"),
     [
-        # Every entry with its position: more than the entries alone, on any number of ranks.
+        # Every entry with its index: more than the entries alone, on any number of ranks.
         (thinwire.Nonzero(), classifier, 2),
         (thinwire.Nonzero(), classifier, 4),
         # A little more than a byte an entry to each of three others is 3.02 bytes; an all-reduce of two is 2 * 3/4 * 2.
@@ -102,7 +102,7 @@ def name_of(value: object) -> str:
     ],
     ids=name_of,
 )
-def test_a_method_that_saves_nothing_says_so_once(method: Any, build: Any, ranks: int, mode: str) -> None:
+def test_a_method_that_saves_nothing_warns_once(method: Any, build: Any, ranks: int, mode: str) -> None:
     for texts in run(warned, method, build, mode, ranks=ranks):
         assert len(texts) == 1
         assert repr(method) in texts[0]
@@ -123,7 +123,7 @@ def test_a_method_that_saves_nothing_says_so_once(method: Any, build: Any, ranks
     ],
     ids=name_of,
 )
-def test_a_method_that_saves_something_and_a_warm_up_say_nothing(
+def test_a_method_that_saves_bytes_or_is_in_its_warm_up_does_not_warn(
     method: Any, build: Any, ranks: int, mode: str
 ) -> None:
     for texts in run(warned, method, build, mode, ranks=ranks):
@@ -138,16 +138,16 @@ def numbers() -> dict:
 
 
 def test_as_dict_is_flat_numbers_for_a_logger() -> None:
-    for counted in run(numbers):
-        assert all(name.startswith("thinwire/") for name in counted)
-        assert all(type(value) in (int, float) for value in counted.values())
-        assert counted["thinwire/steps"] == 2
-        assert counted["thinwire/ratio"] == counted["thinwire/dense_bytes"] / counted["thinwire/payload_bytes"] > 10
-        assert all(counted[f"thinwire/{part}_seconds"] > 0 for part in ("encode", "exchange", "decode"))
+    for counts in run(numbers):
+        assert all(name.startswith("thinwire/") for name in counts)
+        assert all(type(value) in (int, float) for value in counts.values())
+        assert counts["thinwire/steps"] == 2
+        assert counts["thinwire/ratio"] == counts["thinwire/dense_bytes"] / counts["thinwire/payload_bytes"] > 10
+        assert all(counts[f"thinwire/{part}_seconds"] > 0 for part in ("encode", "exchange", "decode"))
 
 
 def small() -> nn.Sequential:
-    """Vectors, and matrices too small for two factors to be smaller still."""
+    """Vectors, and matrices too small for a low-rank product to be smaller."""
     return nn.Sequential(nn.Linear(20, 4), nn.LayerNorm(4), nn.Linear(4, 10))
 
 
@@ -177,7 +177,7 @@ def warned_at_attach(method: Any, build: Any) -> list[str]:
         ("server:powersgd", small, ("Server(PowerSGD(4)", "no effect")),
         ("Server(PowerSGD(4), Quantize(8))", classifier, ("Quantize(8) has no effect", "answered as they came")),
     ],
-    ids=["short name", "reducer", "kind", "name", "by way of a server", "the server's answers"],
+    ids=["short name", "reducer", "kind", "name", "through a server", "the server's answers"],
 )
 def test_a_setting_without_effect_warns_at_attach(method: Any, build: Any, words: tuple[str, ...]) -> None:
     for texts in run(warned_at_attach, method, build):
@@ -190,6 +190,6 @@ def test_no_short_name_warns_at_attach(method: str) -> None:
     assert run(warned_at_attach, method, classifier) == [[], []]
 
 
-def test_dense_is_asked_for_and_does_not_warn_that_it_has_no_effect() -> None:
+def test_dense_does_not_warn_that_it_has_no_effect() -> None:
     for method in ("dense", "server:dense"):
         assert run(warned_at_attach, method, small) == [[], []]

@@ -1,4 +1,4 @@
-"""Models of every make: types, ties, frozen parts, sizes, and worlds of one."""
+"""Kinds of models: dtypes, tied and frozen parameters, sizes, memory formats, and a world size of 1."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,10 +13,10 @@ import thinwire
 
 from .processes import run
 from .training import (
+    BASIC_KINDS,
     CLASSES,
     INPUTS,
     KINDS,
-    SOME,
     TINY_BUCKETS,
     all_same,
     classifier,
@@ -32,7 +32,7 @@ from .training import (
 
 
 class Mixed(nn.Module):
-    """Layers of three types in one model."""
+    """Layers of three dtypes in one model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Mixed(nn.Module):
 
 
 class Tied(nn.Module):
-    """One matrix, used on the way in and on the way out."""
+    """One weight shared by two layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Tied(nn.Module):
 
 
 class Uneven(nn.Module):
-    """A giant and a scalar."""
+    """A very large parameter and a scalar."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ def names_in(keys: list[str]) -> list[str]:
 
 
 def check(build: Callable[[], nn.Module], method: str, **options: Any) -> list[dict]:
-    """A model trains, its replicas stay equal, and dense stays plain DDP."""
+    """Check that training lowers the loss, replicas stay equal, and dense equals plain DDP."""
     results = run(trained, build, method, options)
     assert all_same(result["parameters"] for result in results)
     before, after = results[0]["losses"]
@@ -129,7 +129,7 @@ def check(build: Callable[[], nn.Module], method: str, **options: Any) -> list[d
 
 
 @pytest.mark.parametrize("method", KINDS)
-def test_parameters_of_several_types(method: str) -> None:
+def test_parameters_of_several_dtypes(method: str) -> None:
     results = check(Mixed, method)
     before = parameters(Mixed())
     for name, p in results[0]["parameters"].items():
@@ -139,23 +139,23 @@ def test_parameters_of_several_types(method: str) -> None:
     assert moved == {"low", "high", "last"}
 
 
-@pytest.mark.parametrize("method", SOME)
-def test_parameters_of_several_types_in_many_buckets(method: str) -> None:
+@pytest.mark.parametrize("method", BASIC_KINDS)
+def test_parameters_of_several_dtypes_in_many_buckets(method: str) -> None:
     check(Mixed, method, bucket_cap_mb=TINY_BUCKETS)
 
 
-@pytest.mark.parametrize("method", SOME)
+@pytest.mark.parametrize("method", BASIC_KINDS)
 def test_a_tied_weight_is_one_parameter(method: str) -> None:
     results = check(Tied, method)
     for result in results:
         assert names_in(result["keys"]).count("first.weight") == 1
         assert "second.weight" not in names_in(result["keys"])
-        # Each tensor is counted once: parameters() names a tied one only once too.
+        # A tied weight counts once, as in parameters().
         assert result["totals"]["dense_bytes"] == 12 * sum(p.nbytes for p in result["parameters"].values())
 
 
-@pytest.mark.parametrize("method", SOME)
-def test_frozen_parameters_are_left_alone(method: str) -> None:
+@pytest.mark.parametrize("method", BASIC_KINDS)
+def test_frozen_parameters_are_not_exchanged(method: str) -> None:
     results = check(frozen, method)
     before = parameters(frozen())
     for name in ("0.weight", "0.bias", "2.bias"):
@@ -163,14 +163,14 @@ def test_frozen_parameters_are_left_alone(method: str) -> None:
     assert names_in(results[0]["keys"]) == ["2.weight", "4.bias", "4.weight"]
 
 
-@pytest.mark.parametrize("method", SOME)
-def test_a_giant_beside_a_scalar(method: str) -> None:
+@pytest.mark.parametrize("method", BASIC_KINDS)
+def test_a_very_large_parameter_beside_a_scalar(method: str) -> None:
     check(Uneven, method)
 
 
 @pytest.mark.parametrize("method", KINDS)
 def test_channels_last(method: str) -> None:
-    assert not Convolution().second.weight.is_contiguous(), "or the test would mean nothing"
+    assert not Convolution().second.weight.is_contiguous(), "otherwise the test would check nothing"
     check(Convolution, method)
 
 
@@ -183,7 +183,7 @@ def alone(method: str) -> dict:
 
 
 @pytest.mark.parametrize("method", KINDS)
-def test_a_world_of_one_trains_and_sends_nothing(method: str) -> None:
+def test_a_single_rank_trains_and_sends_nothing(method: str) -> None:
     (result,) = run(alone, method, ranks=1)
     before, after = result["losses"]
     assert after < 0.9 * before
@@ -208,10 +208,10 @@ def trained_under_autocast(method: str | None, backward_too: bool) -> dict:
     return parameters(ddp)
 
 
-@pytest.mark.parametrize("method", SOME)
-def test_autocast_is_the_models_business_alone(method: str) -> None:
+@pytest.mark.parametrize("method", BASIC_KINDS)
+def test_autocast_does_not_affect_the_exchange(method: str) -> None:
     results = run(trained_under_autocast, method, False)
-    # The exchange runs while backward does; the caller's autocast must not make it coarser.
+    # The exchange runs during backward; the caller's autocast must not lower its precision.
     assert all_same([*results, *run(trained_under_autocast, method, True)])
     if method == "dense":
         assert all_same([*results, *run(trained_under_autocast, None, False)])
@@ -228,8 +228,8 @@ def clipped(method: str | None) -> tuple[float, dict, dict]:
     return norm.item(), averaged, gradients(ddp)
 
 
-@pytest.mark.parametrize("method", SOME)
-def test_clipping_sees_the_averaged_gradient(method: str) -> None:
+@pytest.mark.parametrize("method", BASIC_KINDS)
+def test_clipping_uses_the_averaged_gradient(method: str) -> None:
     results = run(clipped, method)
     assert all_same(results)
     norm, averaged, clipped_gradients = results[0]

@@ -1,4 +1,4 @@
-"""Without DDP: gradients are exchanged as an optimizer steps."""
+"""Plain modules: gradients are exchanged in optimizer.step()."""
 
 from typing import Any
 
@@ -20,11 +20,11 @@ from .training import (
     KINDS,
     all_same,
     classifier,
+    error_of,
     gradients,
     held_out_loss,
     loss_of,
     parameters,
-    refusal,
     same,
     sgd,
     totals,
@@ -42,7 +42,7 @@ def trained(method: str) -> dict:
 
 
 @pytest.mark.parametrize("method", KINDS)
-def test_a_plain_module_trains(method: str) -> None:
+def test_a_plain_module_trains_and_keeps_replicas_equal(method: str) -> None:
     results = run(trained, method)
     assert all_same(result["parameters"] for result in results)
     for result in results:
@@ -51,15 +51,15 @@ def test_a_plain_module_trains(method: str) -> None:
         assert result["totals"]["steps"] == 40
         assert result["totals"]["dense_bytes"] == 40 * sum(p.nbytes for p in result["parameters"].values())
         if method == "dense":
-            # And, in every step, which parameters were used: a bit each.
-            told = result["totals"]["payload_bytes"] - result["totals"]["dense_bytes"]
-            assert 0 < told <= 40 * (len(result["parameters"]) + 4)
+            # Each step also sends a flag per parameter, whether it has a gradient: one bit each.
+            flags = result["totals"]["payload_bytes"] - result["totals"]["dense_bytes"]
+            assert 0 < flags <= 40 * (len(result["parameters"]) + 4)
         else:
             assert result["totals"]["payload_bytes"] < 0.7 * result["totals"]["dense_bytes"]
 
 
 @pytest.mark.parametrize("method", ["dense", "int8", "topk", "powersgd"])
-def test_four_plain_modules_train(method: str) -> None:
+def test_a_plain_module_trains_on_four_ranks(method: str) -> None:
     results = run(trained, method, ranks=4)
     assert all_same(result["parameters"] for result in results)
     assert results[0]["losses"][1] < 0.9 * results[0]["losses"][0]
@@ -80,7 +80,7 @@ def attached_states() -> tuple[dict, dict]:
     return before, dict(model.state_dict())
 
 
-def test_all_ranks_begin_with_the_parameters_and_buffers_of_rank_0() -> None:
+def test_attach_copies_the_parameters_and_buffers_of_rank_0() -> None:
     results = run(attached_states)
     assert not same(results[0][0], results[1][0])
     assert all_same([results[0][0], *(after for _, after in results)])
@@ -96,11 +96,11 @@ def dense_and_ddp() -> tuple[dict, dict]:
     return parameters(model), parameters(ddp)
 
 
-def test_dense_is_ddp_to_the_bit_on_two_ranks() -> None:
+def test_dense_equals_ddp_to_the_bit_on_two_ranks() -> None:
     assert all_same(p for result in run(dense_and_ddp) for p in result)
 
 
-def test_dense_is_ddp_up_to_the_order_of_the_sum_on_four_ranks() -> None:
+def test_dense_equals_ddp_up_to_the_order_of_the_sum_on_four_ranks() -> None:
     for dense, plain in run(dense_and_ddp, ranks=4):
         for name, p in plain.items():
             torch.testing.assert_close(dense[name], p)
@@ -120,23 +120,23 @@ def unused_and_ddp(weight_decay: float) -> tuple[dict, dict]:
     return results[0], results[1]
 
 
-def test_a_parameter_that_one_rank_did_not_use_is_averaged_as_by_ddp() -> None:
+def test_a_parameter_that_one_rank_does_not_use_is_averaged_as_by_ddp() -> None:
     results = run(unused_and_ddp, 0.0)
     assert all_same(p for result in results for p in result)
-    assert not same(results[0][0]["firsts.weight"], parameters(Branches())["firsts.weight"])
+    assert not same(results[0][0]["used_by_rank_0.weight"], parameters(Branches())["used_by_rank_0.weight"])
 
 
-def test_a_parameter_that_no_rank_used_does_not_decay_as_it_does_not_by_ddp() -> None:
+def test_a_parameter_that_no_rank_uses_has_no_weight_decay_as_with_ddp() -> None:
     results = run(unused_and_ddp, 0.5)
     assert all_same(p for result in results for p in result)
-    assert same(results[0][0]["nobodys.weight"], parameters(Branches())["nobodys.weight"])
+    assert same(results[0][0]["unused.weight"], parameters(Branches())["unused.weight"])
 
 
 @pytest.mark.parametrize("method", ["powersgd", "topk", "int8"])
-def test_a_parameter_that_one_rank_did_not_use(method: str) -> None:
+def test_a_parameter_that_one_rank_does_not_use_is_reduced(method: str) -> None:
     results = run(unused_by_one, method)
     assert all_same(results)
-    assert not same(results[0]["firsts.weight"], parameters(Branches())["firsts.weight"])
+    assert not same(results[0]["used_by_rank_0.weight"], parameters(Branches())["used_by_rank_0.weight"])
 
 
 def unused_by_one(method: str) -> dict:
@@ -147,7 +147,7 @@ def unused_by_one(method: str) -> dict:
     return parameters(model)
 
 
-def train_a_part() -> dict:
+def train_some_layers() -> dict:
     model = classifier(seed=dist.get_rank())
     optimizer = sgd(model[2:])
     handle = thinwire.attach(model, "topk", optimizer=optimizer)
@@ -155,18 +155,18 @@ def train_a_part() -> dict:
     train(model, optimizer, range(3))
     model.zero_grad()
     loss_of(model, 3).backward()
-    own = gradients(model)["0.weight"]
+    local = gradients(model)["0.weight"]
     optimizer.step()
-    kept = same(gradients(model)["0.weight"], own)
+    kept = same(gradients(model)["0.weight"], local)
     keys = handle.state_dict()["state"].keys()
     return {"start": start, "end": parameters(model), "keys": sorted(",".join(keys).split(",")), "kept": kept}
 
 
-def test_an_optimizer_of_a_part_of_the_model_exchanges_that_part() -> None:
-    results = run(train_a_part)
+def test_an_optimizer_of_some_layers_exchanges_only_these() -> None:
+    results = run(train_some_layers)
     for result in results:
         assert result["keys"] == ["2.bias", "2.weight", "4.bias", "4.weight"]
-        assert result["kept"], "a gradient that the optimizer does not use must stay this rank's own"
+        assert result["kept"], "a gradient that the optimizer does not use must not be reduced"
         assert same(result["end"]["0.weight"], result["start"]["0.weight"])
         assert not same(result["end"]["2.weight"], result["start"]["2.weight"])
     assert all_same(result["end"] for result in results)
@@ -177,13 +177,13 @@ def train_with_a_group_added_later() -> tuple[tuple[str, str], dict]:
     optimizer = sgd(model[2:])
     thinwire.attach(model, "topk", optimizer=optimizer)
     train(model, optimizer, range(2))
-    refused = refusal(lambda: optimizer.add_param_group({"params": model[0].parameters()}))
-    if refused[0] == "nothing":
-        refused = refusal(lambda: train(model, optimizer, range(2, 4)))
-    return refused, parameters(model)
+    error = error_of(lambda: optimizer.add_param_group({"params": model[0].parameters()}))
+    if error[0] == "nothing":
+        error = error_of(lambda: train(model, optimizer, range(2, 4)))
+    return error, parameters(model)
 
 
-def test_a_parameter_that_joins_the_optimizer_later_is_exchanged_or_refused_never_left_out_in_silence() -> None:
+def test_a_parameter_added_to_the_optimizer_later_is_exchanged_or_an_error() -> None:
     results = run(train_with_a_group_added_later)
     assert all_same(p for _, p in results)
     for (kind, text), _ in results:
@@ -208,7 +208,7 @@ def train_with_two_optimizers() -> dict:
     return {"parameters": parameters(model), "steps": [handle.meter.steps for handle in handles]}
 
 
-def test_two_optimizers_of_one_model_each_have_their_method() -> None:
+def test_two_optimizers_of_one_model_may_have_different_methods() -> None:
     results = run(train_with_two_optimizers)
     assert all_same(result["parameters"] for result in results)
     assert all(result["steps"] == [6, 6] for result in results)
@@ -227,16 +227,16 @@ def step_with_closure() -> dict:
         loss.backward()
         return loss
 
-    refused = [refusal(lambda: optimizer.step(closure)), refusal(lambda: optimizer.step(closure=closure))]
+    errors = [error_of(lambda: optimizer.step(closure)), error_of(lambda: optimizer.step(closure=closure))]
     unchanged = same(parameters(model), before)
     train(model, optimizer, range(2, 4))
-    return {"refused": refused, "unchanged": unchanged, "parameters": parameters(model)}
+    return {"errors": errors, "unchanged": unchanged, "parameters": parameters(model)}
 
 
-def test_a_closure_is_refused_and_training_can_go_on() -> None:
+def test_a_closure_is_an_error_and_training_can_continue() -> None:
     results = run(step_with_closure)
     for result in results:
-        for kind, text in result["refused"]:
+        for kind, text in result["errors"]:
             assert kind == "ValueError"
             assert "closure" in text
         assert result["unchanged"]
@@ -246,17 +246,17 @@ def test_a_closure_is_refused_and_training_can_go_on() -> None:
 def mistakes() -> dict[str, tuple[str, str]]:
     model, other = classifier(), classifier()
     ddp = DistributedDataParallel(classifier())
-    still = classifier().requires_grad_(False)
+    frozen = classifier().requires_grad_(False)
     return {
-        "strangers": refusal(lambda: thinwire.attach(model, "topk", optimizer=sgd(other))),
-        "no optimizer": refusal(lambda: thinwire.attach(model, "topk")),
-        "ddp and optimizer": refusal(lambda: thinwire.attach(ddp, "topk", optimizer=sgd(ddp))),
-        "ddp and group": refusal(lambda: thinwire.attach(ddp, "topk", group=dist.group.WORLD)),
-        "nothing to train": refusal(lambda: thinwire.attach(still, "topk", optimizer=SGD(still.parameters(), 0.1))),
-        "unknown method": refusal(lambda: thinwire.attach(ddp, "topkk")),
-        "unknown choice": refusal(lambda: thinwire.attach(ddp, "topk", on_nonfinite="ignore")),
-        "sparse": refusal(_attach_sparse),
-        "complex": refusal(_attach_complex),
+        "other parameters": error_of(lambda: thinwire.attach(model, "topk", optimizer=sgd(other))),
+        "no optimizer": error_of(lambda: thinwire.attach(model, "topk")),
+        "ddp and optimizer": error_of(lambda: thinwire.attach(ddp, "topk", optimizer=sgd(ddp))),
+        "ddp and group": error_of(lambda: thinwire.attach(ddp, "topk", group=dist.group.WORLD)),
+        "nothing to train": error_of(lambda: thinwire.attach(frozen, "topk", optimizer=SGD(frozen.parameters(), 0.1))),
+        "unknown method": error_of(lambda: thinwire.attach(ddp, "topkk")),
+        "unknown choice": error_of(lambda: thinwire.attach(ddp, "topk", on_nonfinite="ignore")),
+        "sparse": error_of(_attach_sparse),
+        "complex": error_of(_attach_complex),
     }
 
 
@@ -273,20 +273,20 @@ def _attach_complex() -> None:
 @pytest.mark.parametrize(
     ("mistake", "words"),
     [
-        ("strangers", ("optimizer", "6 parameters", "model")),
+        ("other parameters", ("optimizer", "6 parameters", "model")),
         ("no optimizer", ("DistributedDataParallel", "optimizer=")),
         ("ddp and optimizer", ("optimizer=",)),
         ("ddp and group", ("group=",)),
-        ("nothing to train", ("requires a gradient",)),
+        ("nothing to train", ("no trainable parameters", "requires_grad=True")),
         ("unknown method", ("topkk", "topk")),
         ("unknown choice", ("ignore", "'raise'", "'skip'", "'pass'")),
         ("sparse", ("weight", "sparse")),
         ("complex", ("weight", "complex64")),
     ],
 )
-def test_a_mistake_is_a_clear_error(mistake: str, words: tuple[str, ...]) -> None:
-    (refused,) = run(mistakes, ranks=1)
-    kind, text = refused[mistake]
+def test_a_wrong_argument_is_an_error_that_names_it(mistake: str, words: tuple[str, ...]) -> None:
+    (errors,) = run(mistakes, ranks=1)
+    kind, text = errors[mistake]
     assert kind == "ValueError"
     assert all(word in text for word in words), text
 
@@ -295,10 +295,10 @@ def attach_twice() -> tuple[str, str]:
     model = classifier()
     optimizer = sgd(model)
     thinwire.attach(model, "topk", optimizer=optimizer)
-    return refusal(lambda: thinwire.attach(model, "topk", optimizer=optimizer))
+    return error_of(lambda: thinwire.attach(model, "topk", optimizer=optimizer))
 
 
-def test_a_second_attach_to_an_optimizer_is_refused() -> None:
+def test_a_second_attach_to_an_optimizer_is_an_error() -> None:
     for kind, text in run(attach_twice):
         assert kind == "ValueError"
         assert "already" in text
@@ -314,7 +314,7 @@ def test_without_torch_distributed_the_error_says_how_to_start_it() -> None:
 BY_RATE = "ErrorFeedback(TopK(0.1), by_rate=True)"
 
 
-def rates_told(method: str) -> tuple[object, ...]:
+def with_rates(method: str) -> tuple[object, ...]:
     model = classifier()
     optimizer = sgd(model)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
@@ -326,7 +326,7 @@ def rates_told(method: str) -> tuple[object, ...]:
     handle.detach()
     ddp = DistributedDataParallel(classifier())
     handle = thinwire.attach(ddp, method)
-    problem = refusal(lambda: loss_of(ddp, 0).backward())
+    problem = error_of(lambda: loss_of(ddp, 0).backward())
     handle.detach()
     ddp = DistributedDataParallel(classifier())
     optimizer = sgd(ddp)
@@ -336,29 +336,29 @@ def rates_told(method: str) -> tuple[object, ...]:
         handle.set_lr(optimizer.param_groups[0]["lr"])
         train(ddp, optimizer, [step])
         schedule.step()
-    wrong = refusal(lambda: handle.set_lr(-1.0))
+    wrong = error_of(lambda: handle.set_lr(-1.0))
     return plain, problem, parameters(ddp.module), wrong
 
 
-def test_the_rate_is_the_optimizers_or_has_to_be_told() -> None:
-    for plain, problem, told, wrong in run(rates_told, BY_RATE):
-        assert same(plain, told)
+def test_the_learning_rate_is_the_optimizers_or_must_be_set() -> None:
+    for plain, problem, ddp, wrong in run(with_rates, BY_RATE):
+        assert same(plain, ddp)
         assert f"{BY_RATE} needs the learning rate: call handle.set_lr(...) before backward()" in str(problem)
         assert "a learning rate of 0 or more, not -1.0" in str(wrong)
 
 
-def rates_refused(method: str) -> object:
+def error_of_attach(method: str) -> object:
     model = classifier()
-    return refusal(lambda: thinwire.attach(model, method, optimizer=sgd(model)))
+    return error_of(lambda: thinwire.attach(model, method, optimizer=sgd(model)))
 
 
-def test_what_speaks_of_parameters_has_no_use_for_it() -> None:
-    for told in run(rates_refused, f"LocalSGD({BY_RATE})"):
-        assert "by_rate=True is for gradients" in str(told)
+def test_by_rate_with_a_method_that_exchanges_parameters_is_an_error() -> None:
+    for error in run(error_of_attach, f"LocalSGD({BY_RATE})"):
+        assert "by_rate=True is for gradients" in str(error)
 
 
 def used_or_not(find_unused_parameters: bool) -> tuple[float, bool, int]:
-    """A part that only rank 0 uses in the first step, and nobody in the second."""
+    """A layer that only rank 0 uses in the first step, and no rank in the second."""
     model = nn.ModuleDict({"often": nn.Linear(2, 2, bias=False), "rarely": nn.Linear(2, 2, bias=False)})
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     handle = thinwire.attach(model, "dense", optimizer=optimizer, find_unused_parameters=find_unused_parameters)
@@ -369,29 +369,29 @@ def used_or_not(find_unused_parameters: bool) -> tuple[float, bool, int]:
         y.backward()
         optimizer.step()
         if step == 0:
-            moved = float(model["rarely"].weight.grad.sum())
-    return moved, model["rarely"].weight.grad is None, handle.meter.payload_bytes
+            gradient = float(model["rarely"].weight.grad.sum())
+    return gradient, model["rarely"].weight.grad is None, handle.meter.payload_bytes
 
 
-def test_where_all_are_used_nothing_is_said_about_which_are() -> None:
-    (moved, none, payload), _ = run(used_or_not, True)
-    (same, zero, less), _ = run(used_or_not, False)
-    assert moved == same == 2.0, "four ones, of one rank of two"
+def test_without_find_unused_parameters_no_flags_are_sent() -> None:
+    (gradient, none, payload), _ = run(used_or_not, True)
+    (same_gradient, zero, smaller_payload), _ = run(used_or_not, False)
+    assert gradient == same_gradient == 2.0, "four ones on one of two ranks"
     assert (none, zero) == (True, False)
-    assert less == 2 * 2 * 16 < payload
+    assert smaller_payload == 2 * 2 * 16 < payload
 
 
-def refused_promise() -> list[str]:
+def find_unused_errors() -> list[str]:
     model = nn.Linear(3, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    plain = [refusal(lambda: thinwire.attach(model, "dpsgd", optimizer=optimizer, find_unused_parameters=False))[1]]
+    plain = [error_of(lambda: thinwire.attach(model, "dpsgd", optimizer=optimizer, find_unused_parameters=False))[1]]
     return [
         *plain,
-        refusal(lambda: thinwire.attach(DistributedDataParallel(model), "topk", find_unused_parameters=False))[1],
+        error_of(lambda: thinwire.attach(DistributedDataParallel(model), "topk", find_unused_parameters=False))[1],
     ]
 
 
-def test_that_promise_is_for_gradients_of_plain_modules() -> None:
-    for neighbors, ddp in run(refused_promise):
+def test_find_unused_parameters_is_for_gradients_of_plain_modules() -> None:
+    for neighbors, ddp in run(find_unused_errors):
         assert "find_unused_parameters=False needs a method that averages the gradients of all ranks" in neighbors
         assert "leave out optimizer=, group= and find_unused_parameters=" in ddp

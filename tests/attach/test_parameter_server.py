@@ -1,4 +1,4 @@
-"""A rank that only serves: it has no examples, and steps with the others."""
+"""A dedicated parameter server: it has no examples, and steps with the other ranks."""
 
 import copy
 import warnings
@@ -15,11 +15,11 @@ from torch.optim import SGD
 import thinwire
 
 from .processes import run
-from .training import CLASSES, INPUTS, all_same, batch, classifier, parameters, refusal, same, sgd
+from .training import CLASSES, INPUTS, all_same, batch, classifier, error_of, parameters, same, sgd
 
 STEPS = 6
 MIXED = "Choose(When(Server(Sign(), Sign(), dedicated=True), min_dim=2), otherwise=Server(Sign(), Sign()))"
-APART = "ErrorFeedback(Server(Quantize(8), Quantize(8), dedicated=True))"
+DEDICATED = "ErrorFeedback(Server(Quantize(8), Quantize(8), dedicated=True))"
 
 
 def model() -> nn.Sequential:
@@ -28,7 +28,7 @@ def model() -> nn.Sequential:
 
 
 def train(net: nn.Module, optimizer: SGD, steps: range, worker: int | None) -> None:
-    """A user's loop: without backward on the rank that serves."""
+    """A training loop without backward on the dedicated server."""
     for step in steps:
         optimizer.zero_grad()
         if worker is not None:
@@ -37,56 +37,56 @@ def train(net: nn.Module, optimizer: SGD, steps: range, worker: int | None) -> N
         optimizer.step()
 
 
-def trained(method: str, at: int | None) -> dict[str, Any]:
+def trained(method: str, server: int | None) -> dict[str, Any]:
     net = model()
     optimizer = sgd(net)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # few ranks may say more through a server than without
+        warnings.simplefilter("ignore", UserWarning)  # with few ranks, a server may save nothing
         handle = thinwire.attach(net, method, optimizer=optimizer)
         rank = dist.get_rank()
-        assert handle.serves == (rank == at)
-        worker = None if handle.serves else rank - (at is not None and rank > at)
+        assert handle.serves == (rank == server)
+        worker = None if handle.serves else rank - (server is not None and rank > server)
         train(net, optimizer, range(STEPS), worker)
-        counted = copy.deepcopy(handle.meter)
+        meter = copy.deepcopy(handle.meter)
         mean = handle.average()
     handle.detach()
     return {
         "parameters": parameters(net),
         "buffers": dict(net.named_buffers()),
         "mean": {name: x for name, x in mean.state_dict().items() if x.is_floating_point()},
-        "sent": dict(counted.sent),
-        "link": counted.link_bytes,
+        "sent": dict(meter.sent),
+        "link": meter.link_bytes,
     }
 
 
-@pytest.mark.parametrize("at", [0, 2])
-def test_three_train_as_if_there_were_no_fourth(at: int) -> None:
+@pytest.mark.parametrize("server", [0, 2])
+def test_three_workers_and_a_server_train_like_three_ranks(server: int) -> None:
     expected = run(trained, "dense", None, ranks=3)
-    found = run(trained, f"Server(Identity(), Identity(), rank={at}, dedicated=True)", at, ranks=4)
+    found = run(trained, f"Server(Identity(), Identity(), rank={server}, dedicated=True)", server, ranks=4)
     assert all_same(result["parameters"] for result in found)
     assert same(found[0]["parameters"], expected[0]["parameters"])
-    # Statistics of batch norms are the workers' own, and the mean over all is over those who have some.
-    workers = [result for rank, result in enumerate(found) if rank != at]
-    assert not any(same(result["buffers"], found[at]["buffers"]) for result in workers)
-    for here, there in zip(workers, expected, strict=True):
-        assert same(here["buffers"], there["buffers"])
+    # Batch norm statistics differ between workers; the average is over ranks that have some, so without the server.
+    workers = [result for rank, result in enumerate(found) if rank != server]
+    assert not any(same(result["buffers"], found[server]["buffers"]) for result in workers)
+    for worker, plain in zip(workers, expected, strict=True):
+        assert same(worker["buffers"], plain["buffers"])
     assert all_same(result["mean"] for result in found)
     assert same(found[0]["mean"], expected[0]["mean"])
 
 
-@pytest.mark.parametrize("method", ["ErrorFeedback(Server(TopK(0.1), TopK(0.1), dedicated=True))", APART])
-def test_the_server_carries_what_all_workers_do(method: str) -> None:
+@pytest.mark.parametrize("method", ["ErrorFeedback(Server(TopK(0.1), TopK(0.1), dedicated=True))", DEDICATED])
+def test_the_server_carries_the_bytes_of_all_workers(method: str) -> None:
     server, *workers = run(trained, method, 0, ranks=4)
     assert all_same(result["parameters"] for result in (server, *workers))
     assert len({worker["link"] for worker in workers}) == 1
-    assert all(set(worker["sent"]) == {0} for worker in workers), "nothing goes from worker to worker"
+    assert all(set(worker["sent"]) == {0} for worker in workers), "workers send to the server only"
     assert server["link"] == 3 * workers[0]["link"]
 
 
-def trained_with_gradients_where_there_should_be_none() -> dict[str, Any]:
+def trained_with_gradients_on_the_server() -> dict[str, Any]:
     net = model()
     optimizer = sgd(net)
-    handle = thinwire.attach(net, APART, optimizer=optimizer)
+    handle = thinwire.attach(net, DEDICATED, optimizer=optimizer)
     for step in range(2):
         train(net, optimizer, range(step, step + 1), None if handle.serves else dist.get_rank())
         for p in net.parameters() if handle.serves else ():
@@ -95,8 +95,8 @@ def trained_with_gradients_where_there_should_be_none() -> dict[str, Any]:
     return parameters(net)
 
 
-def test_whatever_gradients_the_server_has_they_count_for_nothing() -> None:
-    results = run(trained_with_gradients_where_there_should_be_none, ranks=3)
+def test_gradients_on_a_dedicated_server_are_ignored() -> None:
+    results = run(trained_with_gradients_on_the_server, ranks=3)
     assert all_same(results)
     assert all(x.isfinite().all() for x in results[0].values())
 
@@ -109,42 +109,42 @@ def resumed(method: str) -> tuple[dict[str, Any], dict[str, Any]]:
     train(net, optimizer, range(3), worker)
     saved = copy.deepcopy((net.state_dict(), optimizer.state_dict(), handle.state_dict()))
     train(net, optimizer, range(3, STEPS), worker)
-    straight = parameters(net)
-    for there, what in zip((net, optimizer, handle), saved, strict=True):
-        there.load_state_dict(what)  # type: ignore[attr-defined]
+    uninterrupted = parameters(net)
+    for part, state in zip((net, optimizer, handle), saved, strict=True):
+        part.load_state_dict(state)  # type: ignore[attr-defined]
     train(net, optimizer, range(3, STEPS), worker)
-    return straight, parameters(net)
+    return uninterrupted, parameters(net)
 
 
-def test_a_checkpoint_goes_on_to_the_bit_with_its_server() -> None:
-    for straight, again in run(resumed, APART, ranks=3):
-        assert same(straight, again)
+def test_training_with_a_server_resumes_to_the_bit() -> None:
+    for uninterrupted, again in run(resumed, DEDICATED, ranks=3):
+        assert same(uninterrupted, again)
 
 
-def refused() -> list[tuple[str, str]]:
+def errors() -> list[tuple[str, str]]:
     net = classifier()
     optimizer = sgd(net)
-    local = f"LocalSGD({APART})"
+    local = f"LocalSGD({DEDICATED})"
     return [
-        refusal(lambda: thinwire.attach(DistributedDataParallel(classifier()), APART)),
-        refusal(lambda: thinwire.attach(net, local, optimizer=optimizer)),
-        refusal(lambda: thinwire.attach(net, "Server(Sign(), Sign(), rank=7, dedicated=True)", optimizer=optimizer)),
-        refusal(lambda: thinwire.attach(net, MIXED, optimizer=optimizer)),
+        error_of(lambda: thinwire.attach(DistributedDataParallel(classifier()), DEDICATED)),
+        error_of(lambda: thinwire.attach(net, local, optimizer=optimizer)),
+        error_of(lambda: thinwire.attach(net, "Server(Sign(), Sign(), rank=7, dedicated=True)", optimizer=optimizer)),
+        error_of(lambda: thinwire.attach(net, MIXED, optimizer=optimizer)),
     ]
 
 
-def refused_alone() -> tuple[str, str]:
+def single_rank_error() -> tuple[str, str]:
     net = classifier()
-    return refusal(lambda: thinwire.attach(net, APART, optimizer=sgd(net)))
+    return error_of(lambda: thinwire.attach(net, DEDICATED, optimizer=sgd(net)))
 
 
-def test_where_nobody_can_serve_apart_it_is_said() -> None:
-    for of_ddp, of_local_steps, elsewhere, mixed in run(refused, ranks=2):
-        assert of_ddp[0] == of_local_steps[0] == elsewhere[0] == "ValueError"
-        assert "has a rank without gradients" in of_ddp[1]
-        assert "needs a method that averages gradients in each step" in of_local_steps[1]
-        assert "but there are only 2 ranks" in elsewhere[1]
+def test_a_dedicated_server_that_is_not_possible_is_an_error() -> None:
+    for ddp, local_steps, missing_rank, mixed in run(errors, ranks=2):
+        assert ddp[0] == local_steps[0] == missing_rank[0] == "ValueError"
+        assert "has a rank without gradients" in ddp[1]
+        assert "needs a method that averages gradients in each step" in local_steps[1]
+        assert "but there are only 2 ranks" in missing_rank[1]
         assert "rank 0 cannot both train and be a dedicated server" in mixed[1]
-    ((kind, text),) = run(refused_alone, ranks=1)
+    ((kind, text),) = run(single_rank_error, ranks=1)
     assert kind == "ValueError"
     assert "needs ranks that train besides its dedicated servers" in text

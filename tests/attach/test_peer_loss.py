@@ -1,4 +1,4 @@
-"""Ranks that die or stall while others train: noticed in time, told by all alike, and gone on without if so asked."""
+"""Ranks that die or stall during training: detected in time, reported by all others, and continued without if set."""
 
 import os
 import signal
@@ -16,34 +16,33 @@ from torch.optim import SGD
 import thinwire
 from thinwire.transports import ProcessGroupTransport
 
-from .processes import Gone, run
-from .training import all_same, classifier, loss_of, parameters, refusal
+from .processes import Exited, run
+from .training import all_same, classifier, error_of, loss_of, parameters
 
-RANKS, STEPS, AT = 5, 24, 6
+RANKS, STEPS, FAILS_AT = 5, 24, 6
 METHODS = ("powergossip", "Gossip(Difference(TopK(0.1)), rate=0.2)", "PushSum(overlap=2)")
 
 
-def trained(method: str, how: str, who: tuple[int, ...], on_peer_loss: str, timeout: float) -> dict[str, Any]:
-    """Train while some ranks come to their end at a step; the others tell how it went."""
+def trained(method: str, failure: str, failing: tuple[int, ...], on_peer_loss: str, timeout: float) -> dict[str, Any]:
+    """Train while some ranks fail at a step; the others return their error, or their models."""
     rank, model = dist.get_rank(), classifier()
     optimizer = SGD(model.parameters(), lr=0.1)
     handle = thinwire.attach(model, method, optimizer=optimizer, on_peer_loss=on_peer_loss, peer_timeout=timeout)
-    noticed = time.monotonic()
+    start = time.monotonic()
 
     def train() -> None:
-        nonlocal noticed
+        nonlocal start
         for step in range(STEPS):
-            if rank in who and step == AT + who.index(rank):
-                os.kill(os.getpid(), signal.SIGKILL if how == "killed" else signal.SIGSTOP)
-            if step == AT:
-                noticed = time.monotonic()
+            if rank in failing and step == FAILS_AT + failing.index(rank):
+                os.kill(os.getpid(), signal.SIGKILL if failure == "killed" else signal.SIGSTOP)
+            if step == FAILS_AT:
+                start = time.monotonic()
             optimizer.zero_grad()
             loss_of(model, step).backward()
             optimizer.step()
 
     if on_peer_loss == "raise":
-        told = refusal(train)
-        return {"told": told, "seconds": time.monotonic() - noticed}
+        return {"error": error_of(train), "seconds": time.monotonic() - start}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         train()
@@ -51,13 +50,13 @@ def trained(method: str, how: str, who: tuple[int, ...], on_peer_loss: str, time
     weight = getattr(handle._session.state, "weight", 1.0)
     found = {
         "average": parameters(average),
-        "own": parameters(model),
+        "local": parameters(model),
         "ranks": handle.ranks,
         "steps": handle.meter.steps,
         "weight": weight,
         "consensus": handle.meter.consensus,
-        "told": [str(warning.message) for warning in caught],
-        "seconds": time.monotonic() - noticed,
+        "warnings": [str(warning.message) for warning in caught],
+        "seconds": time.monotonic() - start,
         "sent": dict(handle.meter.sent),
     }
     handle.detach()
@@ -65,30 +64,30 @@ def trained(method: str, how: str, who: tuple[int, ...], on_peer_loss: str, time
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_others_go_on_without_a_rank_that_is_killed(method: str) -> None:
-    *others, gone, last = run(trained, method, "killed", (3,), "continue", 20.0, ranks=RANKS, dies=3)
-    assert gone == Gone(-signal.SIGKILL)
+def test_survivors_continue_without_a_killed_rank(method: str) -> None:
+    *others, killed, last = run(trained, method, "killed", (3,), "continue", 20.0, ranks=RANKS, dies=3)
+    assert killed == Exited(-signal.SIGKILL)
     others.append(last)
     assert all_same(found["average"] for found in others)
     for found in others:
         assert found["ranks"] == (0, 1, 2, 4)
         assert found["steps"] == STEPS
-        assert any("rank 3 failed" in told and "the other 4 ranks continue" in told for told in found["told"])
+        assert any("rank 3 failed" in text and "the other 4 ranks continue" in text for text in found["warnings"])
         assert found["consensus"] < 0.5
     assert sum(found["weight"] for found in others) == pytest.approx(4)
     for name, mean in others[0]["average"].items():
-        there = torch.stack([found["own"][name] for found in others]).mean(0)
-        torch.testing.assert_close(mean, there, rtol=1e-4, atol=1e-5)
+        expected = torch.stack([found["local"][name] for found in others]).mean(0)
+        torch.testing.assert_close(mean, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_two_may_be_lost_one_after_the_other() -> None:
+def test_survivors_continue_after_two_failures() -> None:
     found = run(trained, "powergossip", "killed", (1, 3), "continue", 20.0, ranks=RANKS, dies=(1, 3))
     others = [found[rank] for rank in (0, 2, 4)]
     assert all_same(other["average"] for other in others)
     assert all(other["ranks"] == (0, 2, 4) and other["steps"] == STEPS for other in others)
 
 
-def cut_off() -> tuple[str, str]:
+def disconnected_graph() -> tuple[str, str]:
     model = classifier()
     optimizer = SGD(model.parameters(), lr=0.1)
     path = thinwire.Gossip(thinwire.Identity(), thinwire.Edges(((0, 1), (1, 2))))
@@ -102,11 +101,11 @@ def cut_off() -> tuple[str, str]:
             loss_of(model, step).backward()
             optimizer.step()
 
-    return refusal(train)
+    return error_of(train)
 
 
-def test_ranks_that_are_cut_off_from_each_other_say_who_was_lost() -> None:
-    first, _, last = run(cut_off, ranks=3, dies=1)
+def test_survivors_of_a_disconnected_graph_raise_an_error_that_names_the_failed_rank() -> None:
+    first, _, last = run(disconnected_graph, ranks=3, dies=1)
     for kind, text in (first, last):
         assert kind == "PeerLostError"
         assert (
@@ -115,20 +114,20 @@ def test_ranks_that_are_cut_off_from_each_other_say_who_was_lost() -> None:
         )
 
 
-def machine_gone(timeout: float) -> tuple[tuple[int, ...], float]:
+def machine_failure(timeout: float) -> tuple[tuple[int, ...], float]:
     rank, model = dist.get_rank(), classifier()
     optimizer = SGD(model.parameters(), lr=0.1)
     path = thinwire.Gossip(thinwire.Identity(), thinwire.Edges(((0, 1), (1, 2), (2, 3))))
     handle = thinwire.attach(model, path, optimizer=optimizer, on_peer_loss="continue", peer_timeout=timeout)
-    processes: list[Any] = [None] * 4
-    dist.all_gather_object(processes, os.getpid())
+    pids: list[Any] = [None] * 4
+    dist.all_gather_object(pids, os.getpid())
     start = time.monotonic()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for step in range(4):
-            if rank == 2 and step == 1:  # with the other one of its machine
-                os.kill(processes[3], signal.SIGKILL)
-                while not ended(processes[3]):
+            if rank == 2 and step == 1:  # together with the other rank of its machine
+                os.kill(pids[3], signal.SIGKILL)
+                while not ended(pids[3]):
                     time.sleep(0.01)
                 os.kill(os.getpid(), signal.SIGKILL)
             optimizer.zero_grad()
@@ -137,36 +136,36 @@ def machine_gone(timeout: float) -> tuple[tuple[int, ...], float]:
     return handle.ranks, time.monotonic() - start
 
 
-def ended(process: int) -> bool:
-    """Whether a process has closed all that it had open, though its parent may not have been told yet."""
+def ended(pid: int) -> bool:
+    """Whether a process has closed its connections, even if its parent has not waited for it yet."""
     try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except FileNotFoundError:
         return True
 
 
-def test_ranks_that_spoke_with_lost_ones_only_are_not_waited_for() -> None:
+def test_a_failed_rank_with_failed_neighbors_only_is_not_waited_for() -> None:
     timeout = 60.0
-    for ranks, seconds in run(machine_gone, timeout, ranks=4, dies=(2, 3))[:2]:
+    for ranks, seconds in run(machine_failure, timeout, ranks=4, dies=(2, 3))[:2]:
         assert ranks == (0, 1)
         assert seconds < timeout
 
 
-def lost_in_between() -> tuple[str, str]:
+def failure_while_regrouping() -> tuple[str, str]:
     model = classifier()
     optimizer = SGD(model.parameters(), lr=0.1)
     thinwire.attach(model, "dpsgd", optimizer=optimizer, on_peer_loss="continue", peer_timeout=5.0)
     rank = dist.get_rank()
     if rank == 1:
-        ProcessGroupTransport.regroup = lambda self, decision: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+        ProcessGroupTransport.regroup = lambda self, plan: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
     if rank == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     loss_of(model, 0).backward()
-    return refusal(optimizer.step)
+    return error_of(optimizer.step)
 
 
-def test_a_loss_while_the_others_regroup_is_one_clear_error() -> None:
-    kind, text = run(lost_in_between, ranks=3, dies=(1, 2))[0]
+def test_a_failure_while_survivors_regroup_is_an_error() -> None:
+    kind, text = run(failure_while_regrouping, ranks=3, dies=(1, 2))[0]
     assert kind == "PeerLostError"
     assert "the other 2 could not create a process group: one more may have failed" in text
 
@@ -182,11 +181,11 @@ def detached() -> tuple[tuple[str, str], tuple[str, str], int]:
         os.kill(os.getpid(), signal.SIGKILL)
     loss_of(model, 0).backward()
     optimizer.step()
-    told = refusal(handle.detach), refusal(handle.detach)
-    return *told, threads() - before
+    errors = error_of(handle.detach), error_of(handle.detach)
+    return *errors, threads() - before
 
 
-def test_a_handle_is_detached_even_if_what_was_on_its_way_is_lost() -> None:
+def test_a_handle_is_detached_even_if_the_message_in_flight_fails() -> None:
     (kind, text), (again, _), threads = run(detached, ranks=2, dies=1)[0]
     assert kind == "PeerLostError"
     assert "rank 1 failed" in text
@@ -195,23 +194,23 @@ def test_a_handle_is_detached_even_if_what_was_on_its_way_is_lost() -> None:
 
 
 @pytest.mark.parametrize("method", ["osgp", "topk"])
-def test_one_clear_error_on_every_rank_if_one_is_killed(method: str) -> None:
+def test_a_killed_rank_is_an_error_that_names_it_on_every_other_rank(method: str) -> None:
     timeout = 60.0
-    *others, gone, last = run(trained, method, "killed", (3,), "raise", timeout, ranks=RANKS, dies=3)
-    assert gone == Gone(-signal.SIGKILL)
+    *others, killed, last = run(trained, method, "killed", (3,), "raise", timeout, ranks=RANKS, dies=3)
+    assert killed == Exited(-signal.SIGKILL)
     for found in (*others, last):
-        kind, text = found["told"]
+        kind, text = found["error"]
         assert kind == "PeerLostError"
         assert "rank 3 failed: its connection was closed. This is rank" in text
         assert ("on_peer_loss='continue'" in text) == (method != "topk")
-        assert found["seconds"] < timeout, "sooner than a rank that is alive would have to answer"
+        assert found["seconds"] < timeout, "sooner than the timeout of a live rank"
 
 
-def test_a_rank_that_stalls_is_noticed_in_the_time_that_was_given() -> None:
+def test_a_stalled_rank_is_detected_within_the_timeout() -> None:
     *others, stalled, last = run(trained, "dpsgd", "stopped", (3,), "raise", 4.0, ranks=RANKS, stalls=3)
-    assert isinstance(stalled, Gone)
+    assert isinstance(stalled, Exited)
     for found in (*others, last):
-        kind, text = found["told"]
+        kind, text = found["error"]
         assert kind == "PeerLostError"
         assert "rank 3 has not answered for 4 seconds" in text
         assert 3.5 < found["seconds"] < 25

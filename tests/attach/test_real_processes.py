@@ -1,4 +1,4 @@
-"""The harness that the other tests rely on does not hide what goes wrong on a rank."""
+"""The harness of the other tests reports errors, warnings and hangs of a rank."""
 
 import os
 import threading
@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from .processes import Gone, HangError, RankError, run
+from .processes import Exited, HangError, RankError, run
 
 
 def rank_and_sum(number: int) -> tuple[int, int, int]:
@@ -30,7 +30,7 @@ def fail_on_rank_1() -> None:
     dist.barrier()
 
 
-def test_an_error_of_one_rank_is_shown_with_its_traceback() -> None:
+def test_an_error_on_one_rank_is_raised_with_its_traceback() -> None:
     with pytest.raises(RankError, match=r"(?s)fail_on_rank_1.*a word to look for"):
         run(fail_on_rank_1)
 
@@ -46,7 +46,7 @@ def test_a_warning_is_an_error() -> None:
 
 def fail_in_a_thread() -> None:
     def fail() -> None:
-        raise KeyError("nobody waits for me")
+        raise KeyError("raised in a thread")
 
     thread = threading.Thread(target=fail)
     thread.start()
@@ -54,7 +54,7 @@ def fail_in_a_thread() -> None:
 
 
 def test_an_error_in_a_thread_of_a_rank_is_an_error() -> None:
-    with pytest.raises(RankError, match="nobody waits for me"):
+    with pytest.raises(RankError, match="raised in a thread"):
         run(fail_in_a_thread, ranks=1)
 
 
@@ -62,18 +62,18 @@ def sleep() -> None:
     time.sleep(1000)
 
 
-def test_a_hang_is_ended_shows_where_it_was_and_leaves_a_working_pool() -> None:
-    run(rank_and_sum, 5, ranks=1)  # a process that still starts would be late for another reason
+def test_a_hang_is_an_error_with_its_stack_and_the_pool_works_afterwards() -> None:
+    run(rank_and_sum, 5, ranks=1)  # so that the process is up: a late start would also time out
     with pytest.raises(HangError, match="in sleep"):
         run(sleep, ranks=1, timeout=3)
     assert run(rank_and_sum, 5, ranks=1) == [(0, 1, 5)]
 
 
-def leave() -> None:
+def exit_with_7() -> None:
     os._exit(7)
 
 
-def test_a_lost_process_is_an_error_unless_expected() -> None:
+def test_a_process_that_exits_is_an_error_unless_expected() -> None:
     with pytest.raises(RankError, match="exit code 7"):
-        run(leave, ranks=1)
-    assert run(leave, ranks=1, dies=0) == [Gone(7)]
+        run(exit_with_7, ranks=1)
+    assert run(exit_with_7, ranks=1, dies=0) == [Exited(7)]

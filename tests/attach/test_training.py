@@ -1,4 +1,4 @@
-"""Every method trains a plain DDP script from its first step, and keeps all replicas equal to the bit."""
+"""Every method trains a plain DDP script from the first step, and keeps all replicas equal to the bit."""
 
 import warnings
 from functools import cache
@@ -54,19 +54,19 @@ def training(method: str, bucket_cap_mb: float | None) -> dict:
     }
 
 
-@cache  # two tests look at the same training
+@cache  # two tests check the same training
 def trained(method: str, ranks: int, bucket_cap_mb: float | None) -> list[dict]:
     return run(training, method, bucket_cap_mb, ranks=ranks)
 
 
 @pytest.mark.parametrize(("method", "ranks"), [*BY_RANKS, ("server", 4)])
-def test_a_method_trains(method: str, ranks: int) -> None:
+def test_a_method_lowers_the_loss_and_keeps_replicas_equal(method: str, ranks: int) -> None:
     bucket_cap_mb = TINY_BUCKETS if ranks == 2 else None
     results = trained(method, ranks, bucket_cap_mb)
     assert all(result["after"] < 0.9 * result["before"] for result in results)
     assert all_same(result["parameters"] for result in results)
     for rank, result in enumerate(results):
-        # What four ranks say to one server is what its link would carry without any compression, and it says so.
+        # With four ranks, the link of the server carries as many bytes as without compression: it warns.
         assert len(result["warned"]) == (1 if method == "server" and ranks == 4 and rank == 0 else 0)
         first, counted = result["first"], result["totals"]
         dense = sum(p.nbytes for p in result["parameters"].values())
@@ -82,7 +82,7 @@ def test_a_method_trains(method: str, ranks: int) -> None:
 
 
 @pytest.mark.parametrize("method", NAMES)
-def test_compression_begins_with_the_first_step(method: str) -> None:
+def test_the_first_step_is_compressed(method: str) -> None:
     for result in trained(method, 2, TINY_BUCKETS):
         first, counted = result["first"], result["totals"]
         if method == "dense":
@@ -97,12 +97,12 @@ def dense_and_plain() -> tuple[dict, dict]:
     return trained_ddp("dense", 5), trained_ddp(None, 5)
 
 
-def test_dense_is_ddp_to_the_bit_on_two_ranks() -> None:
+def test_dense_equals_ddp_to_the_bit_on_two_ranks() -> None:
     for dense, plain in run(dense_and_plain):
         assert same(dense, plain)
 
 
-def test_dense_is_ddp_up_to_the_order_of_the_sum_on_four_ranks() -> None:
+def test_dense_equals_ddp_up_to_the_order_of_the_sum_on_four_ranks() -> None:
     for dense, plain in run(dense_and_plain, ranks=4):
         for name, p in plain.items():
             torch.testing.assert_close(dense[name], p)

@@ -1,4 +1,4 @@
-"""Small models and loops, as a user's script would have them."""
+"""Small models and training loops, as in a user's script."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -23,28 +23,28 @@ def is_dense_at_first(name: str) -> bool:
     return any(isinstance(part, WarmUp) for part in parts_of(strategy_of(name)))
 
 
-# In steps as few as those of a test, what is dense at first is nothing else: test_lgc.py has it with short phases.
+# Without methods that start with dense steps: tests are shorter than these. test_learned.py has one with short phases.
 NAMES = tuple(n for n in METHODS if isinstance(strategy_of(n), DataParallel) and not is_dense_at_first(n))
-NEIGHBOURS = tuple(name for name in METHODS if isinstance(strategy_of(name), Decentralized))
-SOME = ("dense", "powersgd", "topk", "int8", "sign")  # one of each kind
-# With memories, servers and messages of their own as well: for what depends on a method's kind, and not on its codec,
-# of which tests/contracts has all.
-KINDS = (*SOME, "adacomp", "ef21", "server")
-# By how many ranks: all methods by two, and some of each kind by four.
-BY_RANKS = tuple((name, 2) for name in NAMES) + tuple((name, 4) for name in SOME)
-VARYING = ("topk8", "adacomp", "dgc", "gennorm", "co3")  # in length, from step to step
-FIXED = tuple(name for name in NAMES if name not in VARYING)
+DECENTRALIZED = tuple(name for name in METHODS if isinstance(strategy_of(name), Decentralized))
+BASIC_KINDS = ("dense", "powersgd", "topk", "int8", "sign")  # one of each kind
+# And with other states, servers and messages: for tests that depend on the kind of method, not on its codec.
+# tests/contracts covers all codecs.
+KINDS = (*BASIC_KINDS, "adacomp", "ef21", "server")
+# Methods and numbers of ranks: all methods with two, one of each kind with four.
+BY_RANKS = tuple((name, 2) for name in NAMES) + tuple((name, 4) for name in BASIC_KINDS)
+VARIABLE = ("topk8", "adacomp", "dgc", "gennorm", "co3")  # the length of messages changes from step to step
+FIXED = tuple(name for name in NAMES if name not in VARIABLE)
 TINY_BUCKETS = 0.002  # in MB: the classifier below needs at least three of them
 
 
 def classifier(seed: int = 0) -> nn.Sequential:
-    """Matrices that low-rank methods take, one of them as large as what is never fused with others, and vectors."""
+    """Matrices for low-rank methods, one of them too large to be fused with other tensors, and vectors."""
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(INPUTS, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, CLASSES))
 
 
 def batch(step: int, rank: int | None = None, size: int = 32) -> tuple[Tensor, Tensor]:
-    """A rank's own examples for a step, all labeled by one rule that a model can learn."""
+    """The examples of a rank for a step, all labeled by one rule that a model can learn."""
     rank = dist.get_rank() if rank is None else rank
     x = torch.randn(size, INPUTS, generator=torch.Generator().manual_seed(1000 * step + rank))
     rule = torch.randn(INPUTS, CLASSES, generator=torch.Generator().manual_seed(12345))
@@ -76,10 +76,10 @@ def train(
 ) -> None:
     for step in steps:
         optimizer.zero_grad()
-        found = loss(model, step)
-        found.backward()
+        value = loss(model, step)
+        value.backward()  # type: ignore[no-untyped-call]
         if handle is not None:
-            handle.report_loss(found)
+            handle.report_loss(value)
         optimizer.step()
 
 
@@ -93,20 +93,20 @@ def gradients(model: nn.Module) -> dict[str, Tensor | None]:
 
 
 def buckets_of(ddp: DistributedDataParallel) -> int:
-    """How many buckets DDP itself says it uses, once it has rebuilt them after its first step."""
-    return len(ddp._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(","))
+    """The number of buckets that DDP logs, after it has rebuilt them in its first step."""
+    return len(ddp._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(","))  # type: ignore[no-untyped-call]
 
 
 def totals(handle: thinwire.Handle) -> dict[str, float]:
-    """What the meter has counted, without the seconds, which differ from run to run."""
-    counted = handle.meter.as_dict(prefix="")
-    return {name: value for name, value in counted.items() if not name.endswith("_seconds")}
+    """The counts of the meter, without seconds, which differ from run to run."""
+    counts = handle.meter.as_dict(prefix="")
+    return {name: value for name, value in counts.items() if not name.endswith("_seconds")}
 
 
 def trained_ddp(
     method: Any, steps: int, build: Callable[[], nn.Module] = classifier, **options: Any
 ) -> dict[str, Tensor]:
-    """The parameters after some steps; without a method, plain DDP's."""
+    """The parameters after some steps of DDP with a method, or of plain DDP without one."""
     ddp = DistributedDataParallel(build(), **options)
     handle = None if method is None else thinwire.attach(ddp, method)
     train(ddp, sgd(ddp), range(steps))
@@ -138,16 +138,16 @@ def all_same(replicas: Iterable[Any]) -> bool:
 
 
 def distance(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:
-    """How far two models (or their gradients) are apart, relative to the norm of the second."""
+    """The norm of the difference of two models (or their gradients), relative to the norm of the second."""
     assert left.keys() == right.keys()
     a, b = (torch.cat([x.flatten() for x in tensors.values()]) for tensors in (left, right))
-    return ((a - b).norm() / b.norm()).item()
+    return float((a - b).norm() / b.norm())
 
 
-def refusal(action: Callable[[], Any]) -> tuple[str, str]:
+def error_of(action: Callable[[], Any]) -> tuple[str, str]:
     """The type and text of the error that an action raises."""
     try:
         action()
     except Exception as error:
         return type(error).__name__, str(error)
-    return "nothing", "it was accepted"
+    return "nothing", "no error"

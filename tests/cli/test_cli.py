@@ -52,8 +52,8 @@ def test_size_prints_the_same_figures_as_text_and_as_json(capsys):
         (["scale", "topk", "--model", "resnet5"], "did you mean 'resnet50'"),
         (["topology", "rign", "--ranks", "4"], "did you mean 'ring'"),
         (["topology", "Exponental(2)", "--ranks", "4"], "did you mean Exponential?"),
-        (["topology", "hypercube", "--ranks", "7"], "of 2, 4, 8, ... ranks, not 7"),
-        (["topology", "Edges(((0, 1), (2, 3)))", "--ranks", "4"], "rank 2 never hears anything of rank 0"),
+        (["topology", "hypercube", "--ranks", "7"], "a hypercube has 2, 4, 8, ... ranks, not 7"),
+        (["topology", "Edges(((0, 1), (2, 3)))", "--ranks", "4"], "nothing from rank 0 ever reaches rank 2"),
         (["topology", "ring", "--ranks", "4", "--svg", "nowhere/ring.svg"], "nowhere/ring.svg cannot be written"),
     ],
 )

@@ -1,8 +1,8 @@
-"""What codecs state of their error holds, for tensors of all sizes and kinds.
+"""The error bounds of codecs hold, for tensors of all sizes and kinds.
 
-What a codec draws is drawn anew many times. A mean over draws passes if it is no more than SIGMAS of its own standard
-errors above the bound: by the central limit theorem, one that should pass fails once in 10^9. Some two thousand are
-looked at, so less than once in 10^5 runs of all of them would fail by chance, had the draws not fixed seeds.
+Stochastic codecs are sampled many times. A sample mean passes if it is at most SIGMAS of its own standard errors above
+the bound: by the central limit theorem, a correct codec fails once in 10^9. About two thousand means are checked, so
+less than once in 10^5 runs of all of them would fail at random, if the samples did not have fixed seeds.
 """
 
 from collections.abc import Callable
@@ -40,9 +40,9 @@ from thinwire.wire import payload
 from ..helpers import random
 
 SIGMAS = 6.0
-ROUNDING = 1e-5  # of all figures: floats have 24 bits, and bounds are for numbers
+ROUNDING = 1e-5  # relative tolerance: floats have 24 bits, bounds are for real numbers
 SIZES = (1, 3, 10, 1000)
-DRAWS, DRAWS_OF_MANY = 60, 5
+SAMPLES, SAMPLES_IF_LARGE = 60, 5
 MILLION = 10**6
 
 UNBIASED: tuple[Codec, ...] = (
@@ -119,7 +119,7 @@ def spike(size: int) -> Tensor:
 
 
 def spike_in_noise(size: int) -> Tensor:
-    """The worst for who rounds to steps of the largest: all others are about half a step, whatever the steps."""
+    """The worst case for steps of the largest entry: all others are about half a step, for any number of steps."""
     x = random(size).sign() / torch.linspace(2, 200, size)
     x[0] = 1.0
     return x
@@ -139,11 +139,11 @@ every_contraction = pytest.mark.parametrize("codec", CONTRACTIONS, ids=repr)
 every_unbiased = pytest.mark.parametrize("codec", UNBIASED, ids=repr)
 
 
-def draws_from(codec: Codec, size: int) -> int:
-    chance = any(isinstance(part, RandomK | AdaptiveRandom) for part in parts(codec)) or is_dithered(codec)
-    if not chance:
+def samples_of(codec: Codec, size: int) -> int:
+    stochastic = any(isinstance(part, RandomK | AdaptiveRandom) for part in parts(codec)) or is_dithered(codec)
+    if not stochastic:
         return 1
-    return DRAWS if size < MILLION else DRAWS_OF_MANY
+    return SAMPLES if size < MILLION else SAMPLES_IF_LARGE
 
 
 def parts(codec: Codec) -> list[Codec]:
@@ -159,50 +159,50 @@ def is_dithered(codec: Codec) -> bool:
     return any(part.zeta(MILLION) not in (None, 1.0) for part in parts(codec))
 
 
-def drawn(codec: Codec, x: Tensor, count: int) -> Tensor:
-    """What comes back in so many draws, a row each."""
-    through = (payload.decode(payload.encode(x, codec, seed), codec, seed, x) for seed in range(count))
-    return torch.stack(list(through)).double()
+def sampled(codec: Codec, x: Tensor, count: int) -> Tensor:
+    """The decoded tensor of `count` samples, one per row."""
+    decoded = (payload.decode(payload.encode(x, codec, seed), codec, seed, x) for seed in range(count))
+    return torch.stack(list(decoded)).double()
 
 
 def check_error(codec: Codec, x: Tensor) -> None:
-    """The error is on average no more than its bound."""
+    """Checks that the mean error is at most its bound."""
     delta = codec.delta(x.numel())
     assert delta is not None
-    heard = drawn(codec, x, draws_from(codec, x.numel()))
-    errors = (heard - x.double()).square().sum(1) / x.double().square().sum()
+    decoded = sampled(codec, x, samples_of(codec, x.numel()))
+    errors = (decoded - x.double()).square().sum(1) / x.double().square().sum()
     spread = float(errors.std()) / sqrt(len(errors)) if len(errors) > 1 else 0.0
     assert float(errors.mean()) <= 1 - 1 / delta + SIGMAS * spread + ROUNDING
 
 
 @every_contraction
-def test_no_more_is_lost_than_delta_says(codec: Codec) -> None:
+def test_the_error_is_at_most_the_bound_of_delta(codec: Codec) -> None:
     for kind, size in product(KINDS.values(), SIZES):
         check_error(codec, kind(size))
 
 
 @every_contraction
-def test_no_more_is_lost_of_a_million_entries(codec: Codec) -> None:
+def test_the_error_of_a_million_entries_is_within_its_bound(codec: Codec) -> None:
     check_error(codec, heavy(MILLION))
 
 
 @every_unbiased
-def test_what_is_unbiased_is_right_on_average_and_grows_by_zeta_at_most(codec: Codec) -> None:
+def test_unbiased_codecs_have_the_right_mean_and_grow_by_at_most_zeta(codec: Codec) -> None:
     for kind, size in product(KINDS.values(), SIZES):
         x = kind(size).double()
         zeta, square = codec.zeta(size), float(x.square().sum())
         assert zeta is not None
-        heard = drawn(codec, x.float(), draws_from(codec, size))
-        grown = heard.square().sum(1) / square
+        decoded = sampled(codec, x.float(), samples_of(codec, size))
+        grown = decoded.square().sum(1) / square
         assert float(grown.mean()) <= zeta * (1 + ROUNDING) + SIGMAS * float(grown.std()) / sqrt(len(grown))
-        # One draw is off by (zeta - 1) of the squares, at most and on average; the mean over n draws of what is right
-        # by an n-th of that, times, in the worst case, of one entry alone, the square of a normal number.
-        off = float((heard.mean(0) - x).square().sum()) / square
-        assert off <= SIGMAS**2 * (zeta - 1) / len(heard) + ROUNDING**2
+        # The squared error of a sample is at most (zeta - 1) in the mean; that of the mean of n samples is 1/n of it,
+        # times, in the worst case of a single entry, the square of a normal number.
+        off = float((decoded.mean(0) - x).square().sum()) / square
+        assert off <= SIGMAS**2 * (zeta - 1) / len(decoded) + ROUNDING**2
 
 
-def test_the_worst_case_is_as_bad_as_stated() -> None:
-    """Bounds that nothing ever comes near would be of no use to choose by."""
+def test_bounds_are_attained_by_worst_cases() -> None:
+    """Loose bounds would be useless for choosing a codec."""
     size, tight = 1000, {}
     halves = torch.full((size,), 1 / 14)  # of the largest, which has seven steps
     halves[0] = 1.0
@@ -214,13 +214,13 @@ def test_the_worst_case_is_as_bad_as_stated() -> None:
     ):
         delta = codec.delta(size)
         assert delta is not None
-        lost = float((drawn(codec, x, 1)[0] - x).square().sum() / x.square().sum())
-        tight[repr(codec)] = lost / (1 - 1 / delta)
+        error = float((sampled(codec, x, 1)[0] - x).square().sum() / x.square().sum())
+        tight[repr(codec)] = error / (1 - 1 / delta)
     assert all(0.98 < share <= 1.00001 for share in tight.values()), tight
 
 
 @pytest.mark.parametrize("size", [1, 10, 1000])
-def test_bounds_of_the_papers_are_those_of_the_codecs(size: int) -> None:
+def test_bounds_match_those_of_the_papers(size: int) -> None:
     assert TopK(0.1).delta(size) == pytest.approx(size / max(1, size // 10))
     assert NaturalCompression().zeta(size) == pytest.approx(9 / 8)
     assert Round(3).delta(size) == pytest.approx(16 / 12)
@@ -236,7 +236,7 @@ def test_bounds_of_the_papers_are_those_of_the_codecs(size: int) -> None:
     assert both.zeta(size) is None
 
 
-def test_dithering_is_no_worse_than_the_usual_bound() -> None:
+def test_dither_is_within_the_bound_of_qsgd() -> None:
     for size in (1, 10, 1000, MILLION):
         for levels in (1, 4, 100):
             zeta = Dither(levels).zeta(size)
@@ -244,52 +244,52 @@ def test_dithering_is_no_worse_than_the_usual_bound() -> None:
             assert zeta <= 1 + min(size / levels**2, sqrt(size) / levels)
 
 
-def test_what_may_say_nothing_has_no_bound() -> None:
+def test_a_codec_that_may_send_only_zeros_has_no_bound() -> None:
     assert Ternary(1.0).delta(10) is None
-    nothing = drawn(Ternary(1.0), torch.ones(10), 1)
+    nothing = sampled(Ternary(1.0), torch.ones(10), 1)
     assert not nothing.any()
     assert Chain(RandomK(0.1, unbiased=True), Sign()).delta(MILLION) is None
 
 
-def test_every_bound_is_finite_or_says_that_it_is_not() -> None:
+def test_only_minifloats_have_an_infinite_bound() -> None:
     for codec in CONTRACTIONS:
         small = isinstance(codec, MiniFloat)
         assert isfinite(codec.delta(MILLION) or 0) is not small
 
 
 @pytest.mark.parametrize("codec", [Sign(), TopK(0.5), Quantize(4), Ternary()], ids=repr)
-def test_what_does_not_grow_by_chance_cannot_be_shrunk(codec: Codec) -> None:
+def test_shrink_rejects_or_keeps_codecs_that_do_not_grow(codec: Codec) -> None:
     if codec.bounds(2).least is None:
-        with pytest.raises(ValueError, match=r"how much .* grows is not known"):
+        with pytest.raises(ValueError, match=r"the expected growth of .* is not known"):
             Shrink(codec)
     else:
         x = random(20)
-        assert torch.equal(drawn(Shrink(codec), x, 1), drawn(codec, x, 1))
+        assert torch.equal(sampled(Shrink(codec), x, 1), sampled(codec, x, 1))
 
 
-def test_codecs_of_a_chain_draw_by_themselves() -> None:
+def test_codecs_of_a_chain_sample_independently() -> None:
     chain = Chain(RandomK(0.5), RandomK(0.5))
-    kept = drawn(chain, torch.ones(8), 400).mean(0)
+    kept = sampled(chain, torch.ones(8), 400).mean(0)
     assert float((kept - 1 / 4).abs().max()) < SIGMAS * sqrt(3 / 16 / 400)
     twice = Chain(RandomK(0.5, unbiased=True), RandomK(0.5, unbiased=True))
-    assert float((drawn(twice, torch.ones(8), 400).mean(0) - 1).abs().max()) < SIGMAS * sqrt(3 / 400)
+    assert float((sampled(twice, torch.ones(8), 400).mean(0) - 1).abs().max()) < SIGMAS * sqrt(3 / 400)
 
 
 @pytest.mark.parametrize("ratio", [None, 0.5])
-def test_entries_that_vanish_beside_others_are_drawn_all_the_same(ratio: float | None) -> None:
+def test_negligible_entries_do_not_break_sampling(ratio: float | None) -> None:
     for x in (torch.tensor([1.0, 1e-20]), torch.tensor([1.0, 1.0, 1e-18, 0.0])):
         for unbiased in (False, True):
-            heard = drawn(AdaptiveRandom(ratio, unbiased=unbiased), x, 3)
-            assert bool(heard.isfinite().all())
-            assert float(heard.abs().max()) > 0
+            decoded = sampled(AdaptiveRandom(ratio, unbiased=unbiased), x, 3)
+            assert bool(decoded.isfinite().all())
+            assert float(decoded.abs().max()) > 0
 
 
-def test_what_a_ratio_keeps_of_what_is_not_zero_has_no_bound() -> None:
+def test_a_ratio_of_an_unknown_number_of_entries_has_no_bound() -> None:
     assert Chain(Nonzero(), TopK(0.1)).delta(20) is None
     assert Chain(Nonzero(), Sign()).delta(20) == 20
 
 
 @pytest.mark.parametrize("codec", [Dither(4), ExponentialDither(), Dither(4, norm=1)], ids=repr)
-def test_a_norm_beyond_the_type_is_its_largest_number(codec: Codec) -> None:
+def test_a_norm_that_overflows_is_clamped(codec: Codec) -> None:
     x = torch.full((1000,), 3e37)
-    assert bool(drawn(codec, x, 1).isfinite().all())
+    assert bool(sampled(codec, x, 1).isfinite().all())

@@ -31,7 +31,7 @@ def size(x: torch.Tensor, codec: Codec) -> int:
     return payload.encode(x, codec, 3).numel()
 
 
-def test_what_repeats_is_squeezed_and_what_does_not_is_stored() -> None:
+def test_repetitive_data_is_compressed_and_noise_is_stored() -> None:
     assert size(torch.ones(10_000), Entropy()) < 200
     noise = torch.randint(0, 256, (40_000,), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
     assert size(noise.view(torch.float32), Entropy()) <= 40_000 + 40
@@ -39,15 +39,15 @@ def test_what_repeats_is_squeezed_and_what_does_not_is_stored() -> None:
 
 @pytest.mark.parametrize("entries", [0, 1, 2, 15, 100, 5000])
 @pytest.mark.parametrize("first", [Quantize(8), Quantize(3), Sign(), Ternary(), TopK(0.1), MiniFloat()], ids=repr)
-def test_nothing_gets_larger_by_more_than_a_header(first: Codec, entries: int) -> None:
+def test_no_payload_grows_by_more_than_a_header(first: Codec, entries: int) -> None:
     x = random(entries)
     parts = first.encode((x,), 3)
-    header = 12 + sum(2 + 1 + 12 for _ in parts)  # what a message has whose layout depends on the values
+    header = 12 + sum(2 + 1 + 12 for _ in parts)  # of a payload of variable layout
     stored = sum(part.nbytes + 1 for part in parts if not part.is_meta)
     assert size(x, Chain(first, Entropy())) <= stored + header
 
 
-def test_numbers_of_similar_size_take_less() -> None:
+def test_floats_of_similar_magnitude_are_compressed() -> None:
     assert size(random(10_000), Entropy()) < 0.95 * 40_000
 
 
@@ -63,30 +63,30 @@ def test_numbers_of_similar_size_take_less() -> None:
     ],
     ids=repr,
 )
-def test_every_kind_of_code_gets_shorter(first: Codec, bits: float) -> None:
+def test_every_kind_of_code_is_compressed(first: Codec, bits: float) -> None:
     x = random(300_000)
     assert size(x, Chain(first, Entropy())) < size(x, first)
     assert 8 * size(x, Chain(first, Entropy())) / x.numel() < bits
 
 
-def test_signs_of_one_kind_take_hardly_anything() -> None:
+def test_equal_signs_take_almost_no_bytes() -> None:
     assert size(random(100_000).abs(), Chain(Sign(), Entropy())) < 200
 
 
-def test_sixteen_bits_are_taken_as_one_symbol_where_that_is_shorter() -> None:
-    # Both bytes of an element change together: apart, each would take a bit, together they take one.
+def test_16_bit_elements_are_single_symbols_where_that_is_shorter() -> None:
+    # Both bytes of an element change together: as separate symbols they take two bits, as one symbol one.
     x = torch.zeros(200_000)
     x[::500] = torch.where(torch.rand(400, generator=torch.Generator().manual_seed(0)) < 0.5, 1.0, -1.0)
     marks = BinnedSign(500)
     (codes, *_) = marks.encode((x,), 0)
     assert codes.dtype == torch.int16
-    squeezed, *_ = Entropy().encode((codes,), 0)
+    coded, *_ = Entropy().encode((codes,), 0)
     assert same_bits(Entropy().decode(Entropy().encode((codes,), 0), 0)[0], codes)
-    assert squeezed.numel() < 400 / 8 + 60
+    assert coded.numel() < 400 / 8 + 60
 
 
 @pytest.mark.parametrize(
-    ("shape", "deviation", "wanted"),
+    ("shape", "deviation", "expected"),
     [
         (0.5, 1e-3, (5.760, 6.154, 5.876)),
         (0.5, 1e-4, (4.012, 4.449, 4.147)),
@@ -95,18 +95,20 @@ def test_sixteen_bits_are_taken_as_one_symbol_where_that_is_shorter() -> None:
         (2.0, 1e-3, (5.445, 5.446, 5.480)),
     ],
 )
-def test_known_laws_take_what_they_should(shape: float, deviation: float, wanted: tuple[float, ...]) -> None:
-    """Bits an entry of 8-bit floats, signs and all, of 36,864 entries, computed by other means."""
-    drawn = torch.from_numpy(entries(shape, 36_864, seed=3))
-    x = (drawn * (deviation / drawn.std())).float()
-    for model, bits in zip((GenNorm, Normal, Laplace), wanted, strict=True):
+def test_known_distributions_take_the_expected_bits(
+    shape: float, deviation: float, expected: tuple[float, ...]
+) -> None:
+    """Bits per entry of 8-bit floats, signs included, of 36,864 entries, computed by other means."""
+    sample = torch.from_numpy(entries(shape, 36_864, seed=3))
+    x = (sample * (deviation / sample.std())).float()
+    for model, bits in zip((GenNorm, Normal, Laplace), expected, strict=True):
         codec = Chain(MiniFloat("fp8-152"), Entropy(model(grid="fp8-152"), Huffman()))
         assert 8 * size(x, codec) / x.numel() == pytest.approx(bits, rel=0.01)
 
 
 @pytest.mark.parametrize("coder", [Huffman(), Rans()], ids=repr)
 @pytest.mark.parametrize("model", [Histogram(), GenNorm(), GenNorm("moments", sample=1000), Laplace()], ids=repr)
-def test_whatever_is_chosen_nothing_is_lost(model: Histogram, coder: Huffman) -> None:
+def test_every_model_and_coder_is_lossless(model: Histogram, coder: Huffman) -> None:
     for first in (Quantize(8), Quantize(5), Sign(), Ternary(), TopK(0.1), MiniFloat("fp4-121"), BinnedSign(100)):
         x = random(20_000)
         plain = payload.decode(payload.encode(x, first, 3), first, 3, x)
@@ -114,7 +116,7 @@ def test_whatever_is_chosen_nothing_is_lost(model: Histogram, coder: Huffman) ->
         assert same_bits(payload.decode(payload.encode(x, codec, 3), codec, 3, x), plain)
 
 
-def test_other_flags_and_lengths_are_refused() -> None:
+def test_other_flags_and_lengths_raise() -> None:
     part, like = Entropy().encode((torch.arange(500).remainder(7).to(torch.uint8),), 3)
     for damaged in (
         part[:-1],
@@ -128,27 +130,27 @@ def test_other_flags_and_lengths_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: Entropy("gennorm"), "takes a model such as Histogram.. or GenNorm.., not 'gennorm'"),
         (lambda: Entropy(coder=GenNorm()), "takes a coder, Huffman.. or Rans.., not GenNorm"),
     ],
 )
-def test_what_is_no_model_or_coder_is_named(make, said: str) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(ValueError, match=said):
+def test_an_invalid_model_or_coder_is_an_error(make, message: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ValueError, match=message):
         make()
 
 
-def test_symbols_that_are_cut_in_chunks_come_back_on_any_number_of_threads() -> None:
+def test_symbols_in_chunks_round_trip_on_any_number_of_threads() -> None:
     x = torch.from_numpy(entries(0.7, 700_000)).float()
     codec = Chain(Quantize(8), Entropy())
     before = torch.get_num_threads()
-    said = []
+    payloads = []
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            said.append(payload.encode(x, codec, 0))
-            assert np.array_equal(payload.decode(said[-1], codec, 0, x), payload.decode(said[0], codec, 0, x))
+            payloads.append(payload.encode(x, codec, 0))
+            assert np.array_equal(payload.decode(payloads[-1], codec, 0, x), payload.decode(payloads[0], codec, 0, x))
     finally:
         torch.set_num_threads(before)
-    assert all(torch.equal(other, said[0]) for other in said)
+    assert all(torch.equal(other, payloads[0]) for other in payloads)

@@ -296,7 +296,7 @@ OTHERS = (
     GroupsOf(4),
     ByHost(),
     When(TopK(0.1), kinds=("conv", "dense"), names=("features.*",), min_dim=2, min_size=10, max_size=1000),
-    When(Average(), kinds="norm"),
+    When(Average(), kinds="norm"),  # type: ignore[arg-type]  # one kind alone is taken as well
     Peers("world", ((0, 0.5), (1, 0.5))),
     Peers("edge", ((0, 1.0), (1, -1.0))),
 )

@@ -107,12 +107,12 @@ def test_a_fixed_layout_depends_on_shape_and_dtype_only(codec: Codec) -> None:
         x = random(*shape, dtype=dtype)
         zeros, large = torch.zeros_like(x), torch.full_like(x, torch.finfo(dtype).max / 4)
         for value in (x, zeros, large, -large, x / 1e4):
-            assert payload.encode(value, codec, 3).numel() == payload.sealed_bytes(codec, x), (dtype, shape)
+            assert payload.encode(value, codec, 3).numel() == payload.encoded_bytes(codec, x), (dtype, shape)
 
 
 @every_codec
 def test_the_declared_size_is_none_only_for_variable_codecs(codec: Codec) -> None:
-    assert (payload.sealed_bytes(codec, random(6, 7)) is None) == codec.variable
+    assert (payload.encoded_bytes(codec, random(6, 7)) is None) == codec.variable
 
 
 @every_codec

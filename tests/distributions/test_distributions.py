@@ -28,7 +28,7 @@ def double(*numbers):
     return torch.tensor(numbers, dtype=torch.float64)
 
 
-def drawn(shape, count, scale=1.0, location=0.0, seed=0):
+def sample_entries(shape, count, scale=1.0, location=0.0, seed=0):
     torch.manual_seed(seed)
     gamma = torch.distributions.Gamma(double(1 / shape), double(1.0)).sample((count,)).flatten()
     signs = torch.randint(0, 2, (count,)) * 2 - 1
@@ -46,63 +46,72 @@ def floats(exponent_bits, mantissa_bits, bias):
 
 
 @every_shape
-def test_the_density_is_the_slope_of_the_share_below_and_adds_up_to_one(shape):
-    law = GeneralizedNormal(shape, 0.3, 1.0)
+def test_the_density_is_the_derivative_of_the_cdf_and_integrates_to_one(shape):
+    distribution = GeneralizedNormal(shape, 0.3, 1.0)
     # Magnitudes at equal distances of their logarithms, as the smallest shapes have mass at both extremes.
-    sizes = torch.linspace(-60, math.log(1000) / shape, 400_001, dtype=torch.float64).exp() * law.scale
-    mass = torch.trapezoid(law.density(law.location + sizes) * sizes, sizes.log())
+    sizes = torch.linspace(-60, math.log(1000) / shape, 400_001, dtype=torch.float64).exp() * distribution.scale
+    mass = torch.trapezoid(distribution.density(distribution.location + sizes) * sizes, sizes.log())
     assert 2 * mass.item() == pytest.approx(1, rel=1e-8)
-    x = law.quantile(double(0.01, 0.2, 0.45, 0.7, 0.99))
-    step = 1e-5 * (x - law.location).abs()
-    slope = (law.below(x + step) - law.below(x - step)) / (2 * step)
-    torch.testing.assert_close(slope, law.density(x), rtol=1e-6, atol=0)
+    x = distribution.quantile(double(0.01, 0.2, 0.45, 0.7, 0.99))
+    step = 1e-5 * (x - distribution.location).abs()
+    slope = (distribution.below(x + step) - distribution.below(x - step)) / (2 * step)
+    torch.testing.assert_close(slope, distribution.density(x), rtol=1e-6, atol=0)
 
 
 @every_shape
-def test_quantiles_and_shares_are_inverse_to_each_other_far_into_the_tails(shape):
-    law = GeneralizedNormal(shape, 2.5)
+def test_quantiles_invert_the_cdf_far_into_the_tails(shape):
+    distribution = GeneralizedNormal(shape, 2.5)
     far = 10.0 ** -torch.arange(1, 300, dtype=torch.float64)
     near = 0.5 + 10.0 ** -torch.arange(1, 15, dtype=torch.float64)
     shares = torch.cat([far, near, torch.linspace(0, 1, 999, dtype=torch.float64)[1:-1]])
-    torch.testing.assert_close(law.below(law.quantile(shares)), shares, rtol=1e-11, atol=0)
-    torch.testing.assert_close(law.above(-law.quantile(far)), far, rtol=1e-11, atol=0)
+    torch.testing.assert_close(distribution.below(distribution.quantile(shares)), shares, rtol=1e-11, atol=0)
+    torch.testing.assert_close(distribution.above(-distribution.quantile(far)), far, rtol=1e-11, atol=0)
     sizes = 10.0 ** torch.linspace(-12, 0, 50, dtype=torch.float64)
-    torch.testing.assert_close(law.quantile(law.below(-sizes)), -sizes, rtol=1e-6, atol=1e-14 / law.density(0.0).item())
-    assert law.quantile(double(0.0, 0.5, 1.0)).tolist() == [-math.inf, 0.0, math.inf]
-    torch.testing.assert_close(law.below(double(-1.0, 2.0)) + law.above(double(-1.0, 2.0)), double(1.0, 1.0))
+    torch.testing.assert_close(
+        distribution.quantile(distribution.below(-sizes)),
+        -sizes,
+        rtol=1e-6,
+        atol=1e-14 / distribution.density(0.0).item(),
+    )
+    assert distribution.quantile(double(0.0, 0.5, 1.0)).tolist() == [-math.inf, 0.0, math.inf]
+    torch.testing.assert_close(
+        distribution.below(double(-1.0, 2.0)) + distribution.above(double(-1.0, 2.0)), double(1.0, 1.0)
+    )
 
 
-def test_shapes_of_2_and_1_are_the_normal_law_and_laplaces():
+def test_shapes_2_and_1_are_the_normal_and_laplace_distributions():
     x = torch.linspace(-12, 14, 301, dtype=torch.float64)
-    for law, known in (
+    for distribution, known in (
         (GeneralizedNormal(2, math.sqrt(2) * 0.7, 0.4), torch.distributions.Normal(double(0.4), double(0.7))),
         (GeneralizedNormal(1, 0.7, 0.4), torch.distributions.Laplace(double(0.4), double(0.7))),
     ):
-        torch.testing.assert_close(law.density(x), known.log_prob(x).exp())
-        torch.testing.assert_close(law.below(x), known.cdf(x), rtol=1e-9, atol=1e-16)
+        torch.testing.assert_close(distribution.density(x), known.log_prob(x).exp())
+        torch.testing.assert_close(distribution.below(x), known.cdf(x), rtol=1e-9, atol=1e-16)
         shares = torch.linspace(0.001, 0.999, 99, dtype=torch.float64)
-        torch.testing.assert_close(law.quantile(shares), known.icdf(shares))
-        assert law.variance == pytest.approx(known.variance.item())
+        torch.testing.assert_close(distribution.quantile(shares), known.icdf(shares))
+        assert distribution.variance == pytest.approx(known.variance.item())
 
 
-def test_the_share_above_is_accurate_where_one_less_the_share_below_is_not():
+def test_above_is_accurate_where_1_minus_below_is_not():
     # erfc(10) / 2 and exp(-60) / 2
     assert GeneralizedNormal(2, 1.0).above(10.0).item() == pytest.approx(2.0884875837625448e-45 / 2, rel=1e-12)
     assert GeneralizedNormal(1, 1.0).above(60.0).item() == pytest.approx(math.exp(-60) / 2, rel=1e-12)
     assert GeneralizedNormal(1, 1.0).below(-60.0).item() == pytest.approx(math.exp(-60) / 2, rel=1e-12)
 
 
-@pytest.mark.parametrize("law", [(0.05, 1.0), (21, 1.0), (math.nan, 1.0), (1, 0.0), (1, math.inf), (1, 1.0, math.nan)])
-def test_what_is_no_law_is_refused(law):
-    with pytest.raises(ValueError, match="a law"):
-        GeneralizedNormal(*law)
-    with pytest.raises(ValueError, match="a share is between 0 and 1"):
+@pytest.mark.parametrize(
+    "parameters", [(0.05, 1.0), (21, 1.0), (math.nan, 1.0), (1, 0.0), (1, math.inf), (1, 1.0, math.nan)]
+)
+def test_invalid_parameters_are_an_error(parameters):
+    with pytest.raises(ValueError, match="a distribution"):
+        GeneralizedNormal(*parameters)
+    with pytest.raises(ValueError, match="a probability is between 0 and 1"):
         GeneralizedNormal(1, 1.0).quantile(1.5)
 
 
 @pytest.mark.parametrize("shape", [0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0])
-def test_fits_find_what_entries_were_drawn_from(shape):
-    entries = drawn(shape, 300_000, scale=1e-3).float()
+def test_fits_recover_the_parameters_of_samples(shape):
+    entries = sample_entries(shape, 300_000, scale=1e-3).float()
     likely, moments = fit_by_likelihood(entries), fit_by_moments(entries)
     assert likely.shape == pytest.approx(shape, rel=0.012)
     assert likely.variance == pytest.approx(GeneralizedNormal(shape, 1e-3).variance, rel=0.04 if shape < 0.5 else 0.012)
@@ -111,13 +120,15 @@ def test_fits_find_what_entries_were_drawn_from(shape):
     assert likely.location == moments.location == 0
 
 
-def test_the_likelihood_is_the_better_fit_of_few_entries():
-    errors = {fit: [abs(fit(drawn(0.4, 4096, seed=seed)).shape / 0.4 - 1) for seed in range(20)] for fit in FITS}
+def test_likelihood_fits_few_entries_better_than_moments():
+    errors = {
+        fit: [abs(fit(sample_entries(0.4, 4096, seed=seed)).shape / 0.4 - 1) for seed in range(20)] for fit in FITS
+    }
     assert sum(errors[fit_by_likelihood]) < 0.6 * sum(errors[fit_by_moments])
 
 
-def test_a_given_shape_leaves_the_scale_to_fit():
-    entries = drawn(0.8, 50_000, scale=1e-4).float()
+def test_with_a_given_shape_only_the_scale_is_fitted():
+    entries = sample_entries(0.8, 50_000, scale=1e-4).float()
     normal, laplace = fit_by_likelihood(entries, shape=2), fit_by_likelihood(entries, shape=1)
     assert (normal.shape, laplace.shape) == (2, 1)
     assert normal.scale == pytest.approx(math.sqrt(2) * entries.square().mean().sqrt().item(), rel=1e-4)
@@ -127,8 +138,8 @@ def test_a_given_shape_leaves_the_scale_to_fit():
 
 
 @every_fit
-def test_a_sample_is_about_as_good_and_always_the_same(fit):
-    entries = drawn(0.7, 500_000).float()
+def test_a_sample_fits_about_as_well_and_is_deterministic(fit):
+    entries = sample_entries(0.7, 500_000).float()
     sampled = fit(entries, sample=50_000)
     assert sampled.shape == pytest.approx(0.7, rel=0.05)
     assert sampled == fit(entries, sample=50_000)
@@ -138,25 +149,25 @@ def test_a_sample_is_about_as_good_and_always_the_same(fit):
         fit(entries, sample=0)
 
 
-def test_a_sample_does_not_fall_in_step_with_rows():
-    entries = drawn(1.0, 200_000).reshape(-1, 100)
+def test_sampling_does_not_coincide_with_rows():
+    entries = sample_entries(1.0, 200_000).reshape(-1, 100)
     entries[:, 0] *= 1000  # a regular sample would be all of these, or none
     sampled = fit_by_likelihood(entries, shape=1, sample=2000)
     assert sampled.scale == pytest.approx(fit_by_likelihood(entries, shape=1).scale, rel=0.5)
 
 
 @every_fit
-def test_a_location_is_given_or_the_median(fit):
-    entries = drawn(0.7, 100_000, scale=0.1, location=5.0)
-    for law in (fit(entries, location=None), fit(entries, location=5.0)):
-        assert law.location == pytest.approx(5, abs=1e-3)
-        assert law.shape == pytest.approx(0.7, rel=0.03)
+def test_the_location_is_given_or_the_median(fit):
+    entries = sample_entries(0.7, 100_000, scale=0.1, location=5.0)
+    for distribution in (fit(entries, location=None), fit(entries, location=5.0)):
+        assert distribution.location == pytest.approx(5, abs=1e-3)
+        assert distribution.shape == pytest.approx(0.7, rel=0.03)
 
 
 @every_fit
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
-def test_entries_of_any_float_type_and_layout_are_taken(fit, dtype):
-    entries = drawn(1.0, 120_000).reshape(300, 400)
+def test_any_float_type_and_layout_can_be_fitted(fit, dtype):
+    entries = sample_entries(1.0, 120_000).reshape(300, 400)
     expected = fit(entries.float())
     found = fit(entries.to(dtype).T)
     assert found.shape == pytest.approx(expected.shape, rel=0.02)
@@ -164,12 +175,12 @@ def test_entries_of_any_float_type_and_layout_are_taken(fit, dtype):
 
 
 @every_fit
-def test_entries_that_are_all_alike_have_a_law(fit):
+def test_constant_entries_have_a_fit(fit):
     assert fit(torch.zeros(10)) == GeneralizedNormal(1.0, SMALLEST)
     assert fit(torch.tensor(0.0)) == GeneralizedNormal(1.0, SMALLEST)
-    law = fit(torch.full((10,), -0.25))
-    assert law.shape == pytest.approx(MOST_SHAPE)
-    assert law.variance == pytest.approx(0.25**2, rel=0.6)
+    distribution = fit(torch.full((10,), -0.25))
+    assert distribution.shape == pytest.approx(MOST_SHAPE)
+    assert distribution.variance == pytest.approx(0.25**2, rel=0.6)
     rare = torch.zeros(10**6)
     rare[7] = 1.0
     assert fit(rare).shape == pytest.approx(LEAST_SHAPE)
@@ -177,16 +188,16 @@ def test_entries_that_are_all_alike_have_a_law(fit):
     assert fit_by_likelihood(torch.zeros(3), shape=2) == GeneralizedNormal(2, SMALLEST)
 
 
-def test_zeros_among_entries_count_as_the_smallest_of_them():
-    entries = drawn(1.0, 50_000).float()
+def test_zeros_count_as_the_smallest_magnitude():
+    entries = sample_entries(1.0, 50_000).float()
     some, least = entries.clone(), entries.clone()
     some[:100], least[:100] = 0.0, 1e-38
     assert fit_by_likelihood(some).shape == pytest.approx(fit_by_likelihood(least).shape, rel=1e-3)
 
 
 @every_fit
-def test_zeros_can_be_left_out(fit):
-    entries = drawn(1.4, 50_000).float()
+def test_zeros_can_be_excluded(fit):
+    entries = sample_entries(1.4, 50_000).float()
     half = torch.stack([entries, torch.zeros_like(entries)])
     assert fit(half).shape < 1
     assert fit(half, zeros=False) == fit(entries)
@@ -195,22 +206,22 @@ def test_zeros_can_be_left_out(fit):
 
 @every_fit
 @pytest.mark.parametrize("what", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_follows_no_law(fit, what):
+def test_nan_and_infinity_are_an_error(fit, what):
     with pytest.raises(ValueError, match="NaN or infinity"):
         fit(torch.tensor([1.0, what, 2.0]))
 
 
 @every_fit
-def test_no_entries_and_no_floats_follow_no_law(fit):
-    with pytest.raises(ValueError, match="no law of no entries"):
+def test_empty_and_integer_tensors_are_an_error(fit):
+    with pytest.raises(ValueError, match="cannot be fitted to an empty tensor"):
         fit(torch.empty(0, 3))
     with pytest.raises(ValueError, match=r"floating-point numbers, not torch\.int64"):
         fit(torch.arange(3))
 
 
 @pytest.mark.parametrize("distance", [wasserstein, kolmogorov])
-def test_distances_tell_a_law_that_fits_from_one_that_does_not(distance):
-    entries = drawn(0.7, 200_000, scale=1e-3).float()
+def test_distances_are_smaller_for_the_fitting_distribution(distance):
+    entries = sample_entries(0.7, 200_000, scale=1e-3).float()
     own, normal = fit_by_likelihood(entries), fit_by_likelihood(entries, shape=2)
     assert distance(entries, own) < 0.3 * distance(entries, normal)
     assert distance(1000 * entries, GeneralizedNormal(own.shape, 1000 * own.scale)) == pytest.approx(
@@ -221,22 +232,24 @@ def test_distances_tell_a_law_that_fits_from_one_that_does_not(distance):
 
 
 def test_wasserstein_is_exact_for_entries_that_are_quantiles():
-    law = GeneralizedNormal(0.7, 2.0, 1.0)
-    entries = law.quantile(torch.linspace(0, 1, 3000, dtype=torch.float64)[1:-1].float())
+    distribution = GeneralizedNormal(0.7, 2.0, 1.0)
+    entries = distribution.quantile(torch.linspace(0, 1, 3000, dtype=torch.float64)[1:-1].float())
     entries = torch.cat([double(-100.0), entries, double(100.0)])  # the ends are dropped
-    assert wasserstein(entries, law) < 1e-3
+    assert wasserstein(entries, distribution) < 1e-3
     deviation = entries.std(correction=0).item()
-    assert wasserstein(entries + 3, law) == pytest.approx(3 / deviation, rel=1e-3)
+    assert wasserstein(entries + 3, distribution) == pytest.approx(3 / deviation, rel=1e-3)
     with pytest.raises(ValueError, match="a deviation of 0"):
-        wasserstein(torch.ones(5), law)
+        wasserstein(torch.ones(5), distribution)
 
 
-def test_kolmogorov_is_the_largest_step_between_the_two():
-    law = GeneralizedNormal(1, 1.0)
-    assert kolmogorov(torch.zeros(4), law) == pytest.approx(0.5)
-    assert kolmogorov(law.quantile(double(0.1, 0.5, 0.9)), law) == pytest.approx(1 / 3 - 0.1, abs=1e-6)
-    entries = drawn(1.0, 400_000)
-    assert kolmogorov(entries, law) == pytest.approx(kolmogorov(entries, law, sample=None), abs=0.003)
+def test_kolmogorov_is_the_largest_difference_of_the_cdfs():
+    distribution = GeneralizedNormal(1, 1.0)
+    assert kolmogorov(torch.zeros(4), distribution) == pytest.approx(0.5)
+    assert kolmogorov(distribution.quantile(double(0.1, 0.5, 0.9)), distribution) == pytest.approx(
+        1 / 3 - 0.1, abs=1e-6
+    )
+    entries = sample_entries(1.0, 400_000)
+    assert kolmogorov(entries, distribution) == pytest.approx(kolmogorov(entries, distribution, sample=None), abs=0.003)
 
 
 @pytest.mark.parametrize(
@@ -250,26 +263,26 @@ def test_kolmogorov_is_the_largest_step_between_the_two():
         (2.0, 1.731, 0.020),
     ],
 )
-def test_the_best_scales_for_four_bits_are_the_known_ones(shape, scale, error):
-    # These were found on samples, and are so exact only.
+def test_the_best_scales_for_4_bits_match_known_values(shape, scale, error):
+    # The known values come from samples, so they are approximate.
     assert grid_scale(FP4, shape) == pytest.approx(scale, rel=0.015)
     assert grid_error(FP4, shape, grid_scale(FP4, shape)) == pytest.approx(error, rel=0.05)
     assert grid_error(FP4, shape, grid_scale(FP4, shape)) <= grid_error(FP4, shape, scale)
 
 
-def test_few_values_serve_small_shapes_too():
+def test_the_best_scale_of_a_small_shape_has_a_small_error():
     assert grid_error(FP4, 0.3, grid_scale(FP4, 0.3)) == pytest.approx(0.14, abs=0.005)
 
 
-def test_the_error_of_a_grid_is_what_rounding_loses():
-    entries, scale = drawn(0.7, 1_000_000), 0.4
+def test_grid_error_matches_the_measured_rounding_error():
+    entries, scale = sample_entries(0.7, 1_000_000), 0.4
     nearest = FP4.double()[torch.bucketize(entries * scale, (FP4[1:] + FP4[:-1]).double() / 2)] / scale
-    lost = (nearest - entries).square().mean().item() / GeneralizedNormal(0.7, 1.0).variance
-    assert grid_error(FP4, 0.7, scale) == pytest.approx(lost, rel=0.02)
+    error = (nearest - entries).square().mean().item() / GeneralizedNormal(0.7, 1.0).variance
+    assert grid_error(FP4, 0.7, scale) == pytest.approx(error, rel=0.02)
 
 
 @pytest.mark.parametrize("values", [FP4, floats(4, 3, 10), torch.arange(-2.0, 2.0), double(-1.0, 1.0)])
-def test_no_scale_is_better_than_the_best(values):
+def test_no_other_scale_has_a_smaller_error(values):
     for shape in (0.1, 0.137, 0.52, 1.03, 1.9, 8.5, 20.0):
         best = grid_scale(values, shape)
         others = [best * 2 ** (step / 8) for step in range(-24, 25)]
@@ -277,9 +290,9 @@ def test_no_scale_is_better_than_the_best(values):
         assert grid_error(values, shape, best) <= 1.012 * least  # octaves are alike to 1 %
 
 
-def test_what_is_no_grid_is_refused():
+def test_an_invalid_grid_is_an_error():
     for values in (double(1.0), double(1.0, 0.0), double(0.0, 0.0), double(0.0, math.inf)):
-        with pytest.raises(ValueError, match="two finite values or more that increase"):
+        with pytest.raises(ValueError, match="two or more finite values that increase"):
             grid_scale(values, 1.0)
     with pytest.raises(ValueError, match=r"shape is from 0\.1"):
         grid_scale(FP4, 0.0)

@@ -1,4 +1,4 @@
-"""Symbols as the quantizers leave them, of entries that follow a generalized normal law."""
+"""Quantized symbols of entries with a generalized normal distribution."""
 
 import numpy as np
 import torch
@@ -11,15 +11,15 @@ Bytes = NDArray[np.uint8]
 
 
 def entries(shape: float, count: int, seed: int = 0) -> NDArray[np.float64]:
-    """Of scale 1: their sizes to the power of the shape follow a gamma law."""
-    chance = np.random.default_rng(seed)
-    sizes = chance.gamma(1 / shape, 1.0, count) ** (1 / shape)
-    drawn: NDArray[np.float64] = sizes * chance.choice([-1.0, 1.0], count)
-    return drawn
+    """Entries of scale 1: magnitudes to the power of the shape have a gamma distribution."""
+    random = np.random.default_rng(seed)
+    sizes = random.gamma(1 / shape, 1.0, count) ** (1 / shape)
+    sampled: NDArray[np.float64] = sizes * random.choice([-1.0, 1.0], count)
+    return sampled
 
 
 def integers(x: NDArray[np.float64], bits: int, scale: float) -> Bytes:
-    """Rounded to steps of 1 / scale around the middle, and packed."""
+    """Entries rounded to multiples of 1 / scale, with an offset, and packed."""
     most = 2 ** (bits - 1) - 1
     codes = np.clip(np.round(x * scale), -most, most) + most
     packed: Bytes = pack(torch.from_numpy(codes.astype(np.int64)), bits).numpy()
@@ -27,7 +27,7 @@ def integers(x: NDArray[np.float64], bits: int, scale: float) -> Bytes:
 
 
 def floats(x: NDArray[np.float64], form: str) -> Bytes:
-    """The nearest small floats, and packed."""
+    """Entries rounded to small floats, and packed."""
     grid = MINIFLOATS[form]
     codes = np.searchsorted((grid.numbers[1:] + grid.numbers[:-1]) / 2, x)
     packed: Bytes = pack(torch.from_numpy(codes), grid.bits).numpy()
@@ -35,12 +35,12 @@ def floats(x: NDArray[np.float64], form: str) -> Bytes:
 
 
 def entropy(counts: NDArray[np.int64]) -> float:
-    """Bits a symbol."""
+    """Bits per symbol."""
     shares = counts[counts > 0] / counts.sum()
     return float(-(shares @ np.log2(shares)))
 
 
 def cost(counts: NDArray[np.int64], weights: NDArray[np.int64]) -> float:
-    """Bits a symbol, if all were as likely as the weights say."""
-    there = counts > 0
-    return float(-(counts[there] / counts.sum()) @ np.log2(weights[there] / weights.sum()))
+    """Bits per symbol if coded with probabilities proportional to the weights (cross-entropy)."""
+    present = counts > 0
+    return float(-(counts[present] / counts.sum()) @ np.log2(weights[present] / weights.sum()))

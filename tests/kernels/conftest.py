@@ -6,7 +6,7 @@ import torch
 
 @pytest.fixture(params=[1, 2, 3])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    """How many torch may use; kernels give the same bits with any number."""
+    """The number of threads of torch; kernels give the same bits with any number."""
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield request.param

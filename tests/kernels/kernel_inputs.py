@@ -1,4 +1,4 @@
-"""Vectors that kernels have to get right, by what is special about them."""
+"""Test vectors for kernels, by kind."""
 
 from functools import cache
 
@@ -19,14 +19,14 @@ def vector(kind: str, size: int) -> Tensor:
 def _vectors(size: int) -> dict[str, Tensor]:
     return {
         "normal": random(size),
-        "of very different sizes": random(size) * random(size, seed=1).mul(5).exp(),
+        "wide range": random(size) * random(size, seed=1).mul(5).exp(),
         "constant": torch.full((size,), -2.5),
         "zero": torch.zeros(size),
         "sparse": torch.where(random(size, seed=2) > 2.5, random(size), 0.0),
         "denormal": random(size) * 1e-41,
         "periodic": torch.arange(size).remainder(max(2, size // 2**15)).float(),
         "with ties": random(size).mul(2).round(),
-        "in one place": torch.cat([random(size - size // 8) * 1e-6, random(size // 8)]),
+        "clustered": torch.cat([random(size - size // 8) * 1e-6, random(size // 8)]),
         "huge": random(size).clamp(-1, 1) * torch.finfo(torch.float32).max,
     }
 

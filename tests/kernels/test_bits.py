@@ -18,7 +18,7 @@ def codes(size: int, width: int, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_what_is_packed_is_unpacked(width: int) -> None:
+def test_pack_and_unpack_round_trip(width: int) -> None:
     for size in SIZES:
         values = codes(size, width)
         packed = pack(values, width)
@@ -28,21 +28,21 @@ def test_what_is_packed_is_unpacked(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_code_takes_its_width_and_no_more(width: int) -> None:
+def test_packed_size_is_the_width_plus_padding(width: int) -> None:
     for size in SIZES:
         bits = size * width
-        # Every field of a width is padded to whole bytes: at most one byte for each of 8, 4, 2 and 1 bits.
+        # Every field of a width is padded to full bytes: at most one byte for each of 8, 4, 2 and 1 bits.
         fields = width // 8 + (width % 8).bit_count()
         assert bits <= 8 * packed_bytes(size, width) <= bits + 7 * fields
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8])
-def test_widths_that_divide_a_byte_waste_less_than_one(width: int) -> None:
+def test_widths_that_divide_a_byte_waste_less_than_a_byte(width: int) -> None:
     for size in SIZES:
         assert packed_bytes(size, width) == -(-size * width // 8)
 
 
-def test_zero_bits_are_no_bytes() -> None:
+def test_width_zero_packs_to_no_bytes() -> None:
     assert packed_bytes(9, 0) == 0
     assert pack(torch.zeros(9, dtype=torch.int64), 0).numel() == 0
     assert torch.equal(unpack(torch.empty(0, dtype=torch.uint8), 9, 0), torch.zeros(9, dtype=torch.uint8))
@@ -55,13 +55,13 @@ def test_wide_and_narrow_integers_are_packed_alike(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", range(1, 9))
-def test_small_codes_come_back_as_bytes(width: int) -> None:
-    # An entry that took eight bytes on its way out would be the largest thing in memory.
+def test_codes_of_up_to_eight_bits_unpack_as_uint8(width: int) -> None:
+    # Eight bytes per entry would dominate memory use.
     assert unpack(pack(codes(9, width), width), 9, width).dtype == torch.uint8
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_codes_are_left_as_they_were(width: int) -> None:
+def test_inputs_are_not_modified(width: int) -> None:
     values = codes(65, width)
     before = values.clone()
     packed = pack(values, width)
@@ -72,8 +72,8 @@ def test_the_codes_are_left_as_they_were(width: int) -> None:
 
 
 @given(st.integers(1, 12).flatmap(lambda w: st.tuples(st.just(w), st.lists(st.integers(0, 2**w - 1), max_size=40))))
-def test_any_codes_come_back(drawn: tuple[int, list[int]]) -> None:
-    width, values = drawn
+def test_any_codes_round_trip(sample: tuple[int, list[int]]) -> None:
+    width, values = sample
     given_codes = torch.tensor(values, dtype=torch.int64)
     assert unpack(pack(given_codes, width), len(values), width).tolist() == values
 

@@ -1,4 +1,4 @@
-"""Counts, shares and lengths of codes, against what is slow and plain."""
+"""Counts, frequencies and code lengths, against slow reference implementations."""
 
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinwire.kernels.frequencies import counted, lengths, scaled, share_bits
+from thinwire.kernels.frequencies import count_symbols, lengths, scaled, share_bits
 
-from .symbol_rows import ALPHABETS, KINDS, drawn
-from .twins import THREADS, on_threads, plainly
+from .symbol_rows import ALPHABETS, KINDS, sample_symbols
+from .twins import THREADS, on_threads, with_twins
 
 some_weights = st.lists(st.integers(0, 2**40 - 1) | st.integers(0, 3), min_size=1, max_size=300).filter(any)
 
@@ -21,80 +21,83 @@ some_weights = st.lists(st.integers(0, 2**40 - 1) | st.integers(0, 3), min_size=
 @pytest.mark.parametrize("alphabet", ALPHABETS)
 def test_symbols_are_counted(kind: str, alphabet: int) -> None:
     for size in (0, 1, 5, 70_001):
-        symbols = drawn(kind, size, alphabet)
+        symbols = sample_symbols(kind, size, alphabet)
         expected = np.bincount(symbols, minlength=alphabet)
-        assert np.array_equal(plainly(lambda some=symbols: counted(some, alphabet)), expected)
+        assert np.array_equal(with_twins(lambda some=symbols: count_symbols(some, alphabet)), expected)
         for threads in THREADS:
             with on_threads(threads):
-                assert np.array_equal(counted(symbols, alphabet), expected)
+                assert np.array_equal(count_symbols(symbols, alphabet), expected)
 
 
-def test_symbols_that_do_not_lie_in_a_row_are_counted() -> None:
-    assert counted(np.arange(10, dtype=np.uint8)[::3], 10).tolist() == [1, 0, 0, 1, 0, 0, 1, 0, 0, 1]
+def test_strided_symbols_are_counted() -> None:
+    assert count_symbols(np.arange(10, dtype=np.uint8)[::3], 10).tolist() == [1, 0, 0, 1, 0, 0, 1, 0, 0, 1]
 
 
 @pytest.mark.parametrize(("kind", "alphabet"), [(np.uint8, 255), (np.uint16, 255), (np.uint16, 65_535)])
-def test_symbols_beyond_the_alphabet_are_refused(kind: type, alphabet: int) -> None:
+def test_symbols_outside_the_alphabet_are_an_error(kind: type, alphabet: int) -> None:
     symbols = np.array([0, alphabet, 1], kind)
-    for count in (lambda: counted(symbols, alphabet), lambda: plainly(lambda: counted(symbols, alphabet))):
+    for count in (
+        lambda: count_symbols(symbols, alphabet),
+        lambda: with_twins(lambda: count_symbols(symbols, alphabet)),
+    ):
         with pytest.raises(ValueError, match=f"symbol {alphabet} is beyond an alphabet of {alphabet}"):
             count()
-    assert counted(symbols, alphabet + 1).sum() == 3
+    assert count_symbols(symbols, alphabet + 1).sum() == 3
 
 
 @given(some_weights)
-def test_shares_are_as_near_to_proportional_as_they_can_be(weights: list[int]) -> None:
+def test_frequencies_are_as_near_to_proportional_as_possible(weights: list[int]) -> None:
     assert scaled(np.array(weights)).tolist() == slowly_scaled(weights)
 
 
 @pytest.mark.parametrize("alphabet", ALPHABETS)
-def test_shares_of_many_weights_are_a_power_of_two_together(alphabet: int) -> None:
-    chance = np.random.default_rng(alphabet)
+def test_frequencies_sum_to_a_power_of_two(alphabet: int) -> None:
+    random = np.random.default_rng(alphabet)
     for weights in (
         np.ones(alphabet, np.int64),
         np.full(alphabet, 2**40 - 1),
-        (2 ** (40 * chance.random(alphabet))).astype(np.int64),
-        (chance.random(alphabet) < 0.3) * chance.integers(0, 2**40, alphabet) + (np.arange(alphabet) == 0),
+        (2 ** (40 * random.random(alphabet))).astype(np.int64),
+        (random.random(alphabet) < 0.3) * random.integers(0, 2**40, alphabet) + (np.arange(alphabet) == 0),
     ):
         shares = scaled(weights)
         assert shares.sum() == 2 ** share_bits(alphabet)
         assert np.array_equal(shares > 0, weights > 0)
-        # More weight never has less of a share, and as much of it one more at the most.
+        # A larger weight never has a lower frequency; frequencies of equal weights differ by at most 1.
         order = np.argsort(weights, kind="stable")
         same = np.diff(weights[order]) == 0
         assert (np.diff(shares[order])[~same] >= 0).all()
         assert (np.abs(np.diff(shares[order])[same]) <= 1).all()
 
 
-def test_of_equal_remainders_the_earlier_get_more() -> None:
+def test_of_equal_remainders_the_first_is_rounded_up() -> None:
     assert scaled(np.array([5, 5, 5])).tolist() == [5462, 5461, 5461]
 
 
-def test_without_weights_there_are_no_shares() -> None:
+def test_weights_that_are_all_zero_are_an_error() -> None:
     for weights in (np.zeros(5, np.int64), np.zeros(0, np.int64)):
-        with pytest.raises(ValueError, match="without any weight"):
+        with pytest.raises(ValueError, match="all weights are 0"):
             scaled(weights)
 
 
 @given(some_weights, st.integers(0, 8))
-def test_no_code_within_the_limit_is_shorter(weights: list[int], more: int) -> None:
+def test_code_lengths_are_optimal_within_the_limit(weights: list[int], more: int) -> None:
     frequencies = np.array(weights)
     number = int((frequencies > 0).sum())
     limit = max(1, (number - 1).bit_length()) + more
     long = lengths(frequencies, limit)
     assert np.array_equal(long > 0, (frequencies > 0) & (number > 1))
     if number > 1:
-        assert sum(2 ** (limit - int(n)) for n in long if n) == 2**limit  # every bit means something
+        assert sum(2 ** (limit - int(n)) for n in long if n) == 2**limit  # the code is complete
         assert cost(frequencies, long) == slow_cost(weights, limit)
 
 
 @given(some_weights)
-def test_where_the_limit_does_not_matter_codes_are_huffmans(weights: list[int]) -> None:
+def test_without_an_effective_limit_the_cost_is_that_of_huffman_codes(weights: list[int]) -> None:
     frequencies = np.array(weights)
     assert cost(frequencies, lengths(frequencies, 60)) == cost_by_heap([w for w in weights if w])
 
 
-def test_no_other_lengths_are_better() -> None:
+def test_no_other_code_lengths_cost_less() -> None:
     for weights in ([1, 1, 2, 30], [1, 2, 4, 8, 16], [3, 3, 3, 3, 3], [0, 7, 1, 1]):
         for limit in (3, 4):
             number = sum(w > 0 for w in weights)
@@ -106,7 +109,7 @@ def test_no_other_lengths_are_better() -> None:
             assert cost(np.array(weights), lengths(np.array(weights), limit)) == least
 
 
-def test_of_equal_symbols_the_later_get_the_shorter_codes() -> None:
+def test_of_equally_frequent_symbols_the_last_get_the_shorter_codes() -> None:
     assert lengths(np.array([4, 4, 4]), 12).tolist() == [2, 2, 1]
 
 
@@ -114,12 +117,12 @@ def test_all_symbols_of_the_largest_alphabet_get_a_code() -> None:
     assert set(lengths(np.ones(65_536, np.int64), 16).tolist()) == {16}
 
 
-def test_more_symbols_than_codes_are_refused() -> None:
+def test_more_symbols_than_codes_are_an_error() -> None:
     with pytest.raises(ValueError, match="5 symbols cannot all have codes of at most 2 bits"):
         lengths(np.ones(5, np.int64), 2)
 
 
-def test_lengths_are_not_shared() -> None:
+def test_cached_lengths_are_copied() -> None:
     frequencies = np.array([1, 2, 3])
     lengths(frequencies, 12)[:] = 9
     assert lengths(frequencies, 12).tolist() == [2, 2, 1]
@@ -150,7 +153,7 @@ def cost(frequencies: np.ndarray, long: np.ndarray) -> int:
 
 
 def slow_cost(weights: list[int], limit: int) -> int:
-    """By the coins of which one of every size is had for each symbol, and the cheapest are to be had for n - 1."""
+    """The coin collector's problem: one coin of every size per symbol, and the cheapest set worth n - 1."""
     coins = sorted(w for w in weights if w)
     packages: list[int] = []
     for _ in range(limit):

@@ -10,7 +10,7 @@ RANKS = (1, 2, 3, 4, 5, 7, FEW, FEW + 1)
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 Patch = pytest.MonkeyPatch
 every_rank = pytest.mark.parametrize("rank", RANKS)
-every_height = pytest.mark.parametrize("height", [1, 3, 4, 6, 16])  # rows are taken by fours
+every_height = pytest.mark.parametrize("height", [1, 3, 4, 6, 16])  # loops process four rows at a time
 with_and_without_loops = pytest.mark.parametrize("loops", [True, False], indirect=True)
 
 
@@ -29,7 +29,7 @@ def factors(rank: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def plain(rank: int, shape: tuple[int, ...] = (6, 10)) -> torch.Tensor:
-    """What the kernel computes, in the plainest way."""
+    """The product, as a sum of outer products."""
     left, right = factors(rank)
     return sum(torch.outer(column.double(), row.double()) for column, row in zip(left, right, strict=True)).view(shape)  # type: ignore[union-attr]
 
@@ -49,25 +49,23 @@ def test_a_product_is_the_sum_of_its_columns_times_its_rows(
 
 @every_rank
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_it_is_written_where_it_belongs(rank: int, layout: torch.memory_format) -> None:
+def test_copy_to_writes_into_the_target(rank: int, layout: torch.memory_format) -> None:
     shape = (6, 5, 2, 1)
     for dtype in (torch.float32, torch.bfloat16):
         product = LowRankProduct(*factors(rank), torch.empty(shape, dtype=dtype))
         tolerance = 20 * torch.finfo(dtype).eps
         target = random(*shape, seed=3, dtype=dtype).to(memory_format=layout)
-        place = target.data_ptr()
+        address = target.data_ptr()
         product.copy_to(target)
         torch.testing.assert_close(target.double(), plain(rank, shape), rtol=tolerance, atol=tolerance)
-        assert target.data_ptr() == place
+        assert target.data_ptr() == address
 
 
 @with_and_without_loops
 @every_rank
 @pytest.mark.parametrize("decay", [1.0, 0.9])
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_taking_it_away_in_passing_gives_the_bits_of_one_step_after_the_other(
-    dtype: torch.dtype, decay: float, rank: int
-) -> None:
+def test_add_rest_gives_the_bits_of_separate_operations(dtype: torch.dtype, decay: float, rank: int) -> None:
     working = torch.promote_types(dtype, torch.float32)
     left, right = (factor.to(working) for factor in factors(rank))
     x, total = random(6, 5, 2, seed=3, dtype=dtype), random(6, 5, 2, seed=4, dtype=working)
@@ -78,7 +76,7 @@ def test_taking_it_away_in_passing_gives_the_bits_of_one_step_after_the_other(
 
 
 @every_rank
-def test_the_factors_are_left_as_they_were(rank: int) -> None:
+def test_factors_are_not_modified(rank: int) -> None:
     left, right = factors(rank)
     product = LowRankProduct(left, right, torch.empty(6, 10))
     product.add_rest(product.dense(), 0.5, random(6, 10), torch.empty(6, 10))
@@ -88,8 +86,8 @@ def test_the_factors_are_left_as_they_were(rank: int) -> None:
 
 @every_rank
 @every_height
-def test_compiled_loops_write_what_their_plain_twins_write(height: int, rank: int, monkeypatch: Patch) -> None:
-    # To the bit: every rank writes the product by itself, and not all of them may have numba.
+def test_compiled_loops_write_the_bits_of_their_twins(height: int, rank: int, monkeypatch: Patch) -> None:
+    # Every rank computes the product, and not all of them may have numba.
     left, right = random(rank, height, seed=1), random(rank, 37, seed=2)
     x, total = random(height, 37, seed=3), random(height, 37, seed=4)
     product = LowRankProduct(left, right, total)
@@ -107,7 +105,7 @@ def test_compiled_loops_write_what_their_plain_twins_write(height: int, rank: in
 @with_and_without_loops
 @every_rank
 @every_height
-def test_a_matrix_times_a_factor_is_what_it_should_be(height: int, rank: int) -> None:
+def test_products_with_a_factor_match_torch(height: int, rank: int) -> None:
     matrix, long, high = random(height, 37), random(rank, 37, seed=1), random(rank, height, seed=2)
     torch.testing.assert_close(dots(long, matrix), (long.double() @ matrix.double().T).float())
     torch.testing.assert_close(sums(high, matrix), (high.double() @ matrix.double()).float())
@@ -115,10 +113,10 @@ def test_a_matrix_times_a_factor_is_what_it_should_be(height: int, rank: int) ->
 
 @with_and_without_loops
 @every_rank
-def test_a_matrix_times_a_factor_does_not_depend_on_where_they_lie(rank: int) -> None:
+def test_products_with_a_factor_do_not_depend_on_alignment(rank: int) -> None:
     def moved(x: torch.Tensor, by: int) -> torch.Tensor:
-        place = torch.empty(x.numel() + by)[by:].view(x.shape)
-        return place.copy_(x)
+        copy = torch.empty(x.numel() + by)[by:].view(x.shape)
+        return copy.copy_(x)
 
     matrix, long, high = random(50, 300), random(rank, 300, seed=1), random(rank, 50, seed=2)
     here = dots(long, matrix), sums(high, matrix)
@@ -129,7 +127,7 @@ def test_a_matrix_times_a_factor_does_not_depend_on_where_they_lie(rank: int) ->
 @with_and_without_loops
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 @every_rank
-def test_what_is_not_finite_in_a_matrix_is_not_in_its_products(rank: int, value: float) -> None:
+def test_entries_that_are_not_finite_reach_the_products(rank: int, value: float) -> None:
     for row, column in ((0, 0), (5, 9), (6, 3)):
         matrix = random(7, 10)
         matrix[row, column] = value
@@ -145,18 +143,18 @@ def test_nan_in_a_factor_is_nan_in_the_product(rank: int) -> None:
 
 
 @with_and_without_loops
-def test_a_factor_is_renewed_at_size_1_and_kept_where_it_vanished() -> None:
+def test_renewed_scales_rows_to_magnitude_1_and_keeps_vanished_ones() -> None:
     last = random(4, 9, seed=1)
     factor = random(4, 9) * torch.tensor([[1e-20], [1e20], [0.0], [1.0]])
     factor[3, 5] = torch.nan
     new = renewed(factor, last)
     assert new[:2].abs().amax(1).tolist() == [1.0, 1.0]
-    assert same_bits(new[2:], last[2:]), "what is zero or not a number is nothing to go on from"
+    assert same_bits(new[2:], last[2:]), "rows of zeros or with NaN are replaced by the last ones"
 
 
 @every_rank
-def test_compiled_loops_renew_a_factor_to_the_bits_of_their_plain_twin(rank: int, monkeypatch: Patch) -> None:
-    # All ranks start the next step from it, each for itself.
+def test_compiled_loops_renew_a_factor_to_the_bits_of_their_twin(rank: int, monkeypatch: Patch) -> None:
+    # Every rank computes it and starts the next step from it.
     factor, last = random(rank, 37) * 10.0 ** (20 * random(rank, 1, seed=1)), random(rank, 37, seed=2)
     compiled = renewed(factor, last)
     hide_loops(monkeypatch)

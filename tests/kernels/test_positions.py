@@ -13,7 +13,7 @@ COUNTS = [(0, 0), (0, 5), (1, 1), (1, 2), (1, 1000), (7, 7), (7, 8), (8, 9), (9,
 COUNTS += [(100, 100), (10, 1000), (1, 2**20), (1000, 100_000), (30_000, 100_000), (99_999, 100_000)]
 
 
-def drawn(count: int, size: int, seed: int = 0) -> Tensor:
+def sample_positions(count: int, size: int, seed: int = 0) -> Tensor:
     return torch.randperm(size, generator=torch.Generator().manual_seed(seed))[:count].sort().values
 
 
@@ -29,9 +29,9 @@ def check(positions: Tensor, count: int, size: int) -> None:
 
 
 @pytest.mark.parametrize(("count", "size"), COUNTS)
-def test_positions_come_back(count: int, size: int) -> None:
+def test_positions_round_trip(count: int, size: int) -> None:
     first, last = torch.arange(count), torch.arange(size - count, size)
-    for positions in (drawn(count, size), first, last):
+    for positions in (sample_positions(count, size), first, last):
         coded = encode(positions, size)
         assert coded.dtype == torch.uint8
         assert coded.numel() == coded_bytes(count, size)
@@ -39,48 +39,48 @@ def test_positions_come_back(count: int, size: int) -> None:
 
 
 def padding(count: int, size: int) -> int:
-    """Bits that the fields may lose to whole bytes: one byte each for the low bits' fields, and one for the bitmap."""
+    """Bits of padding: up to one byte for each field of the low bits, and one for the bitmap."""
     return 8 * (5 + int(log2(size / count)) // 8)
 
 
 @pytest.mark.parametrize(("count", "size"), [(k, n) for k, n in COUNTS if k])
-def test_a_position_takes_two_bits_more_than_its_share_of_the_vector(count: int, size: int) -> None:
+def test_a_position_takes_at_most_2_bits_more_than_log2_of_the_ratio(count: int, size: int) -> None:
     assert 8 * coded_bytes(count, size) <= count * (2 + log2(size / count)) + padding(count, size)
 
 
 @pytest.mark.parametrize(("count", "size"), [(100, 1000), (1000, 10_000), (1000, 100_000), (300, 100_000)])
-def test_few_positions_take_about_half_a_bit_each_more_than_the_least_possible(count: int, size: int) -> None:
-    least = log2(comb(size, count))
-    assert least <= 8 * coded_bytes(count, size) <= least + 0.6 * count + padding(count, size)
+def test_few_positions_take_about_half_a_bit_each_more_than_the_entropy(count: int, size: int) -> None:
+    entropy = log2(comb(size, count))
+    assert entropy <= 8 * coded_bytes(count, size) <= entropy + 0.6 * count + padding(count, size)
 
 
 @pytest.mark.parametrize("size", [1, 8, 100, 1000])
-def test_no_number_of_positions_takes_more_than_a_bitmap_and_none_or_all_take_nothing(size: int) -> None:
+def test_positions_take_at_most_a_bitmap_and_none_or_all_take_no_bytes(size: int) -> None:
     assert coded_bytes(0, size) == coded_bytes(size, size) == 0
     assert max(coded_bytes(count, size) for count in range(size + 1)) <= -(-size // 8)
 
 
 @pytest.mark.parametrize("wrong", [-1, 1])
 @pytest.mark.parametrize(("count", "size"), COUNTS)
-def test_another_length_is_refused(count: int, size: int, wrong: int) -> None:
+def test_a_wrong_length_raises(count: int, size: int, wrong: int) -> None:
     nbytes = coded_bytes(count, size) + wrong
     if nbytes >= 0:
         with pytest.raises(PayloadError, match="cannot code"):
             decode(torch.zeros(nbytes, dtype=torch.uint8), count, size)
 
 
-def test_more_positions_than_entries_are_refused() -> None:
+def test_more_positions_than_entries_raise() -> None:
     with pytest.raises(PayloadError):
         decode(torch.full((coded_bytes(9, 8),), 255, dtype=torch.uint8), 9, 8)
 
 
-def test_what_is_not_bytes_is_refused() -> None:
+def test_a_dtype_other_than_uint8_raises() -> None:
     with pytest.raises(PayloadError):
         decode(torch.zeros(coded_bytes(3, 9), dtype=torch.int16), 3, 9)
 
 
 @given(st.integers(0, 40), st.integers(0, 300), st.data())
-def test_any_positions_come_back(count: int, size: int, data: st.DataObject) -> None:
+def test_any_positions_round_trip(count: int, size: int, data: st.DataObject) -> None:
     count = min(count, size)
     chosen = data.draw(st.sets(st.integers(0, size - 1), min_size=count, max_size=count)) if count else set()
     positions = torch.tensor(sorted(chosen), dtype=torch.int64)
@@ -88,7 +88,7 @@ def test_any_positions_come_back(count: int, size: int, data: st.DataObject) -> 
 
 
 @given(st.integers(0, 12), st.integers(0, 60), st.data())
-def test_random_bytes_are_refused_or_give_positions_in_order(count: int, size: int, data: st.DataObject) -> None:
+def test_random_bytes_raise_or_decode_to_increasing_positions(count: int, size: int, data: st.DataObject) -> None:
     nbytes = coded_bytes(count, size)
     raw = data.draw(st.binary(min_size=nbytes, max_size=nbytes))
     try:
@@ -99,10 +99,10 @@ def test_random_bytes_are_refused_or_give_positions_in_order(count: int, size: i
 
 
 @given(st.integers(1, 30), st.integers(1, 200), st.lists(st.integers(0, 10_000), min_size=1, max_size=4))
-def test_damaged_positions_are_refused_or_give_positions_in_order(count: int, size: int, flips: list[int]) -> None:
-    # Close to a true coding, where random bytes hardly ever come: most of these get past the first check.
+def test_damaged_bytes_raise_or_decode_to_increasing_positions(count: int, size: int, flips: list[int]) -> None:
+    # Random bytes hardly ever pass the first check; most of these do.
     count = min(count, size)
-    coded = encode(drawn(count, size, seed=count), size)
+    coded = encode(sample_positions(count, size, seed=count), size)
     for flip in flips if coded.numel() else []:
         at = flip % (8 * coded.numel())
         coded[at // 8] ^= 1 << (at % 8)
@@ -113,8 +113,8 @@ def test_damaged_positions_are_refused_or_give_positions_in_order(count: int, si
     check(positions, count, size)
 
 
-def test_damage_does_get_past_the_count_of_the_bitmap() -> None:
-    """The check of the order is needed: two equal positions have as many marks as two different ones."""
+def test_damage_can_pass_the_check_of_the_bitmap_count() -> None:
+    """The check of the order is needed: two equal positions set as many bits as two different ones."""
     coded = encode(torch.tensor([4, 5]), 64)
     refused = 0
     for at in range(8 * coded.numel()):

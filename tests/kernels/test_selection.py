@@ -19,13 +19,13 @@ def of(size: int, ratio: float) -> int:
 
 
 def in_order(x: torch.Tensor, count: int) -> list[int]:
-    """The places of the largest, found by sorting all: by size, and where sizes are equal by place."""
+    """The positions of the largest entries, found by sorting by magnitude and then by position."""
     return sorted(sorted(range(len(x)), key=lambda i: (-abs(x[i].item()), i))[:count])
 
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_largest_are_found_and_of_equal_ones_the_first(kind: str, compiled: bool, monkeypatch: Patch) -> None:
+def test_largest_selects_the_largest_and_of_equal_ones_the_first(kind: str, compiled: bool, monkeypatch: Patch) -> None:
     if not compiled:
         monkeypatch.setattr(top_k, "loops_for", lambda *tensors: None)
     for size in (1, 2, 65, 700):
@@ -65,14 +65,14 @@ def test_the_loops_give_the_bits_of_their_twin_on_any_number_of_threads(threads:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_written_past_the_cache_is_the_same(threads: int, kind: str, monkeypatch: Patch) -> None:
+def test_nontemporal_stores_write_the_same_bits(threads: int, kind: str, monkeypatch: Patch) -> None:
     monkeypatch.setattr(top_k, "FAR", 0)
     check_twins(vector(kind, LARGE), 0.01)
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @pytest.mark.parametrize("size", [1000, 200_003])
-def test_what_is_not_finite_is_among_the_largest(size: int, value: float) -> None:
+def test_entries_that_are_not_finite_are_selected(size: int, value: float) -> None:
     x = random(size)
     x[size // 2] = -value
     for found in (
@@ -82,32 +82,34 @@ def test_what_is_not_finite_is_among_the_largest(size: int, value: float) -> Non
         assert found.where.tolist() == [size // 2]
 
 
-def test_a_sample_that_misleads_is_found_out(monkeypatch: Patch) -> None:
-    """Too high a bar leaves too few, too low a bar too many: either way, sizes are counted instead."""
+def test_a_misleading_sample_is_detected(monkeypatch: Patch) -> None:
+    """A threshold that is too high gives too few candidates, one too low too many: then sizes are counted."""
     x = random(200_003)
     counted = []
     by_bits = top_k._least_by_bits
-    monkeypatch.setattr(top_k, "_least_by_bits", lambda *given: counted.append(1) or by_bits(*given))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(top_k, "_least_by_bits", lambda *arguments: counted.append(1) or by_bits(*arguments))  # type: ignore[func-returns-value]
     top_k.largest(x, 2000)
     assert not counted, "normal entries do not mislead"
     real = np.partition
     for wrong in (1.1, 0.9):
-        # The bits of sizes, as integers, a tenth off.
-        monkeypatch.setattr(np, "partition", lambda *given, wrong=wrong: (real(*given) * wrong).astype(np.int32))
+        # Sizes as integer bits, wrong by a tenth.
+        monkeypatch.setattr(
+            np, "partition", lambda *arguments, wrong=wrong: (real(*arguments) * wrong).astype(np.int32)
+        )
         found = top_k.largest(x, 2000).where
         monkeypatch.setattr(np, "partition", real)
         assert torch.equal(found, top_k._plain(x, 2000))
     assert len(counted) == 2
 
 
-def test_other_types_and_layouts_go_by_the_same_rule() -> None:
+def test_other_types_and_layouts_select_the_same_entries() -> None:
     x = random(60, 50).round()
     want = top_k.largest(x, 100)
     for dtype in (torch.float64, torch.float16, torch.bfloat16):
         found = top_k.largest(x.to(dtype), 100)
         assert torch.equal(found.where, want.where)
         assert found.values.dtype == dtype
-    turned = x.T.contiguous().T
-    assert not turned.is_contiguous()
-    assert torch.equal(top_k.largest(turned, 100).where, want.where)
+    transposed = x.T.contiguous().T
+    assert not transposed.is_contiguous()
+    assert torch.equal(top_k.largest(transposed, 100).where, want.where)
     assert isinstance(want, SparseTensor)

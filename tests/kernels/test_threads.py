@@ -1,4 +1,4 @@
-"""Loops are cut into stretches that cover a range once and in order, whatever the number of threads."""
+"""Loops are divided into stretches that cover a range once and in order, for any number of threads."""
 
 import os
 import threading
@@ -20,17 +20,17 @@ def test_stretches_cover_the_range_in_order(size: int, multiple: int, threads: i
     assert all(start % multiple == 0 for start, _ in stretches)
 
 
-def test_a_thread_that_is_held_up_leaves_its_stretches_to_the_others() -> None:
+def test_other_threads_take_over_the_stretches_of_a_delayed_one() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
-    held, by = threading.Event(), {}
+    others_done, by = threading.Event(), {}
 
     def loop(start: int, stop: int) -> None:
         by[start] = threading.get_ident()
         if start == 0:
-            assert held.wait(30), "until all other stretches are done"
+            assert others_done.wait(30), "until all other stretches are done"
         elif len(by) == 2 * TURNS:
-            held.set()
+            others_done.set()
 
     try:
         assert len(spread(loop, 2 * TURNS * LONG)) == 2 * TURNS
@@ -41,7 +41,7 @@ def test_a_thread_that_is_held_up_leaves_its_stretches_to_the_others() -> None:
 
 
 def test_a_long_loop_runs_on_as_many_threads_as_torch_may_use(threads: int) -> None:
-    lockstep = threading.Barrier(threads, timeout=30)  # which only as many threads as that get past
+    lockstep = threading.Barrier(threads, timeout=30)  # passed only by that many threads at once
     if (os.cpu_count() or 1) < threads - 1:
         pytest.skip("the pool has a thread for each core")
     assert len(spread(lambda start, stop: lockstep.wait(), threads * LEAST)) == threads
@@ -56,16 +56,16 @@ def test_an_error_in_any_stretch_is_raised(threads: int) -> None:
         spread(fails, 4 * LEAST)
 
 
-def test_no_stretch_is_at_work_any_more_when_an_error_is_raised() -> None:
+def test_an_error_is_raised_only_after_all_stretches_have_ended() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
-    begun, ended = threading.Event(), []
+    started, ended = threading.Event(), []
 
     def loop(start: int, stop: int) -> None:
         if threading.current_thread() is threading.main_thread():
-            assert begun.wait(30)
+            assert started.wait(30)
             raise ValueError("here")
-        begun.set()
+        started.set()
         time.sleep(0.3)
         ended.append(stop)
 
@@ -77,7 +77,7 @@ def test_no_stretch_is_at_work_any_more_when_an_error_is_raised() -> None:
     assert len(ended) == 1
 
 
-def test_a_forked_child_has_threads_of_its_own() -> None:
+def test_a_forked_child_starts_its_own_threads() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     spread(lambda start, stop: stop, 2 * LEAST)

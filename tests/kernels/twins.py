@@ -1,4 +1,4 @@
-"""A compiled loop beside its plain twin, and on any number of threads."""
+"""Helpers that run kernels with their torch or numpy twins, and on a given number of threads."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,15 +14,15 @@ Result = TypeVar("Result")
 THREADS = (1, 2, 3)
 
 
-def plainly(job: Callable[[], Result]) -> Result:
-    """What the plain twins make of it."""
+def with_twins(job: Callable[[], Result]) -> Result:
+    """The result of the job with the twins in place of compiled loops."""
     with mock.patch.object(compiled, "_loops", return_value=None):
         return job()
 
 
 @contextmanager
 def on_threads(count: int) -> Iterator[None]:
-    """On that many threads, however short the loops are."""
+    """Use this number of threads, even for short loops."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -33,7 +33,7 @@ def on_threads(count: int) -> Iterator[None]:
 
 
 def on_one_thread(job: Callable[[], Result]) -> Result:
-    """What comes of it where torch itself has no other threads to wait for."""
+    """The result of the job with torch on a single thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -42,8 +42,8 @@ def on_one_thread(job: Callable[[], Result]) -> Result:
         torch.set_num_threads(before)
 
 
-def outcome(job: Callable[[], Result]) -> Result | str:
-    """What comes of it, be it an error."""
+def result_or_error(job: Callable[[], Result]) -> Result | str:
+    """The result of the job, or the text of its ValueError."""
     try:
         return job()
     except ValueError as error:

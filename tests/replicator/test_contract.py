@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import thinwire
-from tests.attach.processes import Gone, run
+from tests.attach.processes import Exited, run
 from thinwire import ContractError
 from thinwire.simulate import InProcessCluster
 
@@ -192,7 +192,7 @@ def test_a_replica_that_raised_is_named_with_its_error_and_its_last_call(ranks):
 
 def test_a_replica_that_died_is_named_with_its_last_call():
     first, second, third = run(stops, "dies", ranks=RANKS, dies=1)
-    assert second == Gone(7)
+    assert second == Exited(7)
     for rank, text in ((0, first), (2, third)):
         assert "rank 1 failed: its connection was closed (replica 1's last call was all_sum at test_contract" in text
         assert f"while replica {rank} calls all_sum" in text

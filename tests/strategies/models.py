@@ -40,7 +40,7 @@ class Ranks:
             losses = [loss_of(m, self.step, rank) for rank, m in enumerate(self.models)]
             for optimizer, loss in zip(self.optimizers, losses, strict=True):
                 optimizer.zero_grad()
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
             self.reference.before_update([loss.item() for loss in losses])
             for optimizer in self.optimizers:
                 optimizer.step()

@@ -59,7 +59,7 @@ def test_by_host_without_host_names_is_one_group() -> None:
 
 
 def test_groups_that_do_not_divide_evenly_are_an_error() -> None:
-    with pytest.raises(ValueError, match=r"6 ranks cannot be put in GroupsOf\(4\): 2 would be left over"):
+    with pytest.raises(ValueError, match=r"6 ranks cannot be divided into GroupsOf\(4\): 2 would be left over"):
         GroupsOf(4).of(6)
     with pytest.raises(ValueError, match="takes 1 rank or more, not 0"):
         GroupsOf(0)

@@ -15,7 +15,7 @@ def product(phases: tuple[np.ndarray, ...]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("size", POWERS)
-def test_a_turn_gives_the_mean_exactly_to_a_power_of_two_of_ranks(size: int) -> None:
+def test_a_cycle_gives_the_exact_mean_for_powers_of_two(size: int) -> None:
     graph = Exponential().of(size)
     assert len(graph.phases) == size.bit_length() - 1
     np.testing.assert_array_equal(graph.mixed, np.full((size, size), 1 / size))
@@ -25,19 +25,19 @@ def test_a_turn_gives_the_mean_exactly_to_a_power_of_two_of_ranks(size: int) -> 
 
 
 @pytest.mark.parametrize("size", POWERS[1:])
-def test_a_turn_of_one_round_less_would_not(size: int) -> None:
-    # Hops of 2 ** (k mod floor(log2(n - 1))), as they are written here and there, leave the last one out.
+def test_a_cycle_without_one_round_does_not_give_the_mean(size: int) -> None:
+    # Hops of 2 ** (k mod floor(log2(n - 1))), as some descriptions have it, omit the last one.
     graph = Exponential().of(size)
     assert len(graph.phases) > np.floor(np.log2(size - 1))
-    for turn in (graph.phases[:-1], graph.phases[1:]):
-        assert abs(product(turn) - 1 / size).max() > 0.4 / size
+    for cycle in (graph.phases[:-1], graph.phases[1:]):
+        assert abs(product(cycle) - 1 / size).max() > 0.4 / size
     longer = (*graph.phases, graph.phases[0])
     np.testing.assert_array_equal(product(longer), np.full((size, size), 1 / size))
 
 
 @pytest.mark.parametrize("size", POWERS)
-def test_hops_around_another_number_of_ranks_would_not(size: int) -> None:
-    # As if ranks were counted modulo one more, and the one who is not there were left out.
+def test_hops_modulo_another_number_do_not_give_the_mean(size: int) -> None:
+    # As if hops were modulo n + 1, without the missing rank.
     hops = [1 << c for c in range(size.bit_length() - 1)]
     wrong = []
     for hop in hops:
@@ -48,16 +48,16 @@ def test_hops_around_another_number_of_ranks_would_not(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [3, 5, 6, 7, 12, 13])
-def test_any_other_number_comes_near_the_mean(size: int) -> None:
+def test_other_numbers_of_ranks_converge_to_the_mean(size: int) -> None:
     graph = Exponential().of(size)
     assert len(graph.phases) == int(np.ceil(np.log2(size)))
     assert 0.3 < graph.spectral_gap < 1
     rounds = int(np.ceil(graph.rounds_to(1e-3) / len(graph.phases)))
-    left = np.linalg.norm(np.linalg.matrix_power(graph.mixed, rounds) - 1 / size, 2)
-    assert left <= 1e-3
+    remaining = np.linalg.norm(np.linalg.matrix_power(graph.mixed, rounds) - 1 / size, 2)
+    assert remaining <= 1e-3
 
 
-def test_ranks_speak_one_way_to_one_peer_in_turn() -> None:
+def test_a_rank_sends_to_one_peer_per_round() -> None:
     graph = Exponential().of(8)
     assert [graph.row(3, k).receivers for k in range(4)] == [(4,), (5,), (7,), (4,)]
     assert [dict(graph.row(3, k).weights) for k in range(3)] == [{2: 0.5, 3: 0.5}, {1: 0.5, 3: 0.5}, {3: 0.5, 7: 0.5}]
@@ -65,7 +65,7 @@ def test_ranks_speak_one_way_to_one_peer_in_turn() -> None:
     assert graph.diffusion_rate is None
 
 
-def test_two_peers_are_this_hop_and_the_next() -> None:
+def test_two_peers_are_at_the_current_hop_and_the_next() -> None:
     graph = Exponential(2).of(8)
     assert [graph.row(0, k).receivers for k in range(3)] == [(1, 2), (2, 4), (1, 4)]
     assert graph.degree == 2
@@ -73,14 +73,14 @@ def test_two_peers_are_this_hop_and_the_next() -> None:
 
 
 @pytest.mark.parametrize("size", [3, 4])
-def test_rounds_that_are_all_alike_are_one(size: int) -> None:
+def test_equal_rounds_are_merged_into_one(size: int) -> None:
     graph: Graph = Exponential(2).of(size)
     assert len(graph.phases) == 1
     assert not graph.varies
 
 
 @pytest.mark.parametrize("peers", [0, 3, -1, 1.0, 2.5, "1", None])
-def test_one_or_two_peers(peers: object) -> None:
-    with pytest.raises(ValueError, match=r"^Exponential speaks to 1 or 2 peers a round, not ") as caught:
+def test_other_numbers_of_peers_are_an_error(peers: object) -> None:
+    with pytest.raises(ValueError, match=r"^Exponential sends to 1 or 2 peers per round, not ") as caught:
         Exponential(peers)  # type: ignore[arg-type]
     assert str(caught.value).endswith(repr(peers))

@@ -14,7 +14,7 @@ FROZEN_RANDOM = ((0, 1), (0, 5), (1, 2), (1, 3), (1, 4), (2, 3), (2, 4))
 SEEDS = st.integers(0, 2**70)
 
 
-def check_drawn(graph: Graph, again: Graph, size: int) -> None:
+def check_sampled(graph: Graph, again: Graph, size: int) -> None:
     np.testing.assert_array_equal(graph.phases[0], again.phases[0])
     np.testing.assert_allclose(graph.phases[0].sum(0), 1, rtol=0, atol=1e-12)
     assert graph.size == size
@@ -23,42 +23,42 @@ def check_drawn(graph: Graph, again: Graph, size: int) -> None:
 
 
 @given(degree=st.integers(2, 6), seed=SEEDS, size=SIZES)
-def test_a_regular_graph_has_as_many_edges_at_each_rank(degree: int, seed: int, size: int) -> None:
+def test_every_rank_of_a_regular_graph_has_the_same_degree(degree: int, seed: int, size: int) -> None:
     kind = RandomRegular(degree, seed)
     assert parse(repr(kind)) == kind
-    there = min(degree, size - 1)
-    assume(size * there % 2 == 0)
+    degree_here = min(degree, size - 1)
+    assume(size * degree_here % 2 == 0)
     graph = kind.of(size)
-    check_drawn(graph, parse(repr(kind)).of(size), size)
-    assert (np.count_nonzero(graph.phases[0], 0) == there + 1).all()
-    np.testing.assert_allclose(graph.phases[0][graph.phases[0] != 0], 1 / (there + 1))
+    check_sampled(graph, parse(repr(kind)).of(size), size)
+    assert (np.count_nonzero(graph.phases[0], 0) == degree_here + 1).all()
+    np.testing.assert_allclose(graph.phases[0][graph.phases[0] != 0], 1 / (degree_here + 1))
 
 
 @given(p=st.floats(0.3, 1.0), seed=SEEDS, size=SIZES)
-def test_a_random_graph_is_weighed_as_metropolis_does(p: float, seed: int, size: int) -> None:
+def test_a_random_graph_has_metropolis_weights(p: float, seed: int, size: int) -> None:
     kind = ErdosRenyi(p, seed)
     assert parse(repr(kind)) == kind
     graph = kind.of(size)
-    check_drawn(graph, parse(repr(kind)).of(size), size)
+    check_sampled(graph, parse(repr(kind)).of(size), size)
     degrees = np.count_nonzero(graph.phases[0], 0) - 1
     for i, j in graph.edges:
         assert graph.weight(i, j) == pytest.approx(1 / (1 + max(degrees[i], degrees[j])))
 
 
 @given(p=st.floats(1e-300, 1.0), seed=SEEDS)
-def test_any_probability_is_read_back(p: float, seed: int) -> None:
+def test_any_probability_round_trips_through_the_notation(p: float, seed: int) -> None:
     assert parse(repr(ErdosRenyi(p, seed))) == ErdosRenyi(p, seed)
 
 
 @pytest.mark.parametrize("kind", [RandomRegular, ErdosRenyi])
-def test_another_seed_or_size_is_another_graph(kind: type[RandomRegular] | type[ErdosRenyi]) -> None:
-    drawn = [kind(seed=seed).of(16).edges for seed in range(20)]
-    assert len(set(drawn)) == 20
-    assert kind(seed=0).of(16).edges == drawn[0]
+def test_every_seed_gives_another_graph(kind: type[RandomRegular] | type[ErdosRenyi]) -> None:
+    sampled = [kind(seed=seed).of(16).edges for seed in range(20)]
+    assert len(set(sampled)) == 20
+    assert kind(seed=0).of(16).edges == sampled[0]
 
 
-def test_what_a_seed_stands_for_does_not_change_unnoticed() -> None:
-    # Every rank draws the graph for itself.
+def test_the_graph_of_a_seed_is_frozen() -> None:
+    # Every rank samples the graph on its own, so versions must agree.
     assert RandomRegular(3, seed=5).of(6).edges == FROZEN_REGULAR
     assert ErdosRenyi(0.5, seed=5).of(6).edges == FROZEN_RANDOM
 
@@ -67,7 +67,7 @@ def test_probability_one_is_the_complete_graph() -> None:
     np.testing.assert_allclose(ErdosRenyi(1).of(9).phases[0], 1 / 9)
 
 
-def test_as_many_edges_as_asked_for_more_or_less() -> None:
+def test_the_mean_number_of_edges_matches_the_probability() -> None:
     edges = [len(ErdosRenyi(0.5, seed).of(20).edges) for seed in range(50)]
     assert np.mean(edges) == pytest.approx(95, abs=4)
 
@@ -77,16 +77,18 @@ def test_too_few_edges_to_be_connected_is_an_error() -> None:
         ErdosRenyi(0.001).of(12)
 
 
-def test_odd_times_odd_edges_cannot_be() -> None:
-    with pytest.raises(ValueError, match=r"^there is no graph of 7 ranks with 3 edges each: one of the two has to be"):
+def test_an_odd_degree_of_an_odd_number_of_ranks_is_an_error() -> None:
+    with pytest.raises(
+        ValueError, match=r"^there is no graph of 7 ranks with 3 edges each: one of the two numbers must be"
+    ):
         RandomRegular(3).of(7)
 
 
-def test_those_who_are_left_have_one_edge_more_where_it_has_to_be() -> None:
-    assert RandomRegular(3).among(range(7), 8) == RandomRegular(4)
-    assert RandomRegular(3).among(range(6), 8) == RandomRegular(3)
-    assert RandomRegular(3).among(range(3), 8) == RandomRegular(3), "then everyone speaks with everyone"
-    assert RandomRegular(4, seed=9).among(range(7), 8) == RandomRegular(4, seed=9)
+def test_survivors_get_one_more_edge_where_parity_requires_it() -> None:
+    assert RandomRegular(3).for_survivors(range(7), 8) == RandomRegular(4)
+    assert RandomRegular(3).for_survivors(range(6), 8) == RandomRegular(3)
+    assert RandomRegular(3).for_survivors(range(3), 8) == RandomRegular(3), "the graph is then complete"
+    assert RandomRegular(4, seed=9).for_survivors(range(7), 8) == RandomRegular(4, seed=9)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,7 @@ def test_those_who_are_left_have_one_edge_more_where_it_has_to_be() -> None:
         (lambda: ErdosRenyi(seed=0.5), "ErdosRenyi takes a seed of 0 or more, not 0.5"),
     ],
 )
-def test_settings_that_cannot_be_are_shown(make: Callable[[], object], problem: str) -> None:
+def test_invalid_arguments_are_an_error_that_shows_them(make: Callable[[], object], problem: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011  # the whole message is compared
         make()
     assert str(caught.value) == problem

@@ -5,7 +5,7 @@ from thinwire import Complete, Edges, Hypercube, Ring, Star, Torus
 from thinwire.extend import Topology
 
 
-def test_a_ring_of_8_has_the_figures_of_the_books() -> None:
+def test_a_ring_of_8_has_the_known_figures() -> None:
     graph = Ring().of(8)
     assert graph.spectral_gap == pytest.approx(0.19526, abs=5e-6)
     assert graph.diffusion_rate == pytest.approx(1.3084, abs=5e-5)
@@ -15,7 +15,7 @@ def test_a_ring_of_8_has_the_figures_of_the_books() -> None:
 
 
 @pytest.mark.parametrize("size", [3, 5, 8, 13, 32])
-def test_a_rings_gap_is_that_of_the_slowest_wave(size: int) -> None:
+def test_the_gap_of_a_ring_is_that_of_the_slowest_wave(size: int) -> None:
     graph = Ring().of(size)
     assert graph.spectral_gap == pytest.approx(2 / 3 * (1 - np.cos(2 * np.pi / size)), abs=1e-12)
 
@@ -23,20 +23,20 @@ def test_a_rings_gap_is_that_of_the_slowest_wave(size: int) -> None:
 @pytest.mark.parametrize(
     ("size", "sides"), [(1, (1, 1)), (4, (2, 2)), (7, (1, 7)), (8, (2, 4)), (12, (3, 4)), (16, (4, 4)), (30, (5, 6))]
 )
-def test_a_torus_is_as_square_as_it_can_be(size: int, sides: tuple[int, int]) -> None:
+def test_a_torus_is_as_square_as_possible(size: int, sides: tuple[int, int]) -> None:
     assert Torus().sides(size) == sides
     name = Torus().of(size).name
     assert name == ("torus, which is a ring here" if sides[0] == 1 else f"torus of {sides[0]} x {sides[1]}")
 
 
-def test_a_torus_gives_a_fifth_to_each_neighbour_and_itself() -> None:
+def test_a_torus_weighs_neighbors_and_itself_by_a_fifth() -> None:
     graph = Torus().of(12)  # 3 rows of 4
     assert dict(graph.row(0).weights) == pytest.approx({0: 0.2, 1: 0.2, 3: 0.2, 4: 0.2, 8: 0.2})
     assert dict(graph.row(6).weights) == pytest.approx({6: 0.2, 5: 0.2, 7: 0.2, 2: 0.2, 10: 0.2})
     assert graph.degree == 4
 
 
-def test_two_ways_to_the_same_rank_add_up() -> None:
+def test_weights_of_two_paths_to_a_rank_add_up() -> None:
     graph = Torus().of(8)  # 2 rows of 4
     assert dict(graph.row(0).weights) == pytest.approx({0: 0.2, 1: 0.2, 3: 0.2, 4: 0.4})
     assert graph.degree == 3
@@ -76,18 +76,18 @@ def test_a_hypercube_joins_numbers_that_differ_in_one_bit(bits: int) -> None:
 
 
 @pytest.mark.parametrize("size", [3, 6, 7, 12])
-def test_a_hypercube_of_another_number_is_refused(size: int) -> None:
-    with pytest.raises(ValueError, match=rf"^a hypercube is of 2, 4, 8, ... ranks, not {size}$"):
+def test_a_hypercube_of_another_number_is_an_error(size: int) -> None:
+    with pytest.raises(ValueError, match=rf"^a hypercube has 2, 4, 8, ... ranks, not {size}$"):
         Hypercube().of(size)
 
 
-def test_what_is_left_of_a_hypercube_goes_on_as_a_part_of_one() -> None:
-    assert Hypercube().among([1, 3, 5, 7], 8) == Hypercube()
-    left = Hypercube().among([0, 1, 2, 3, 4, 6], 8)
-    assert left == Edges(((0, 1), (0, 2), (0, 4), (1, 3), (1, 5), (2, 3), (4, 5)))
-    assert left.of(6).symmetric
+def test_survivors_of_a_hypercube_form_a_part_of_one() -> None:
+    assert Hypercube().for_survivors([1, 3, 5, 7], 8) == Hypercube()
+    remaining = Hypercube().for_survivors([0, 1, 2, 3, 4, 6], 8)
+    assert remaining == Edges(((0, 1), (0, 2), (0, 4), (1, 3), (1, 5), (2, 3), (4, 5)))
+    assert remaining.of(6).symmetric
 
 
 @pytest.mark.parametrize("kind", [Ring(), Torus(), Star(), Complete()], ids=repr)
-def test_the_others_are_the_same_kind_for_those_who_are_left(kind: Topology) -> None:
-    assert kind.among([0, 2, 5], 6) is kind
+def test_other_topologies_keep_their_kind_for_survivors(kind: Topology) -> None:
+    assert kind.for_survivors([0, 2, 5], 6) is kind

@@ -1,4 +1,4 @@
-"""What holds for every kind of graph, at sizes that are small, prime or powers of two."""
+"""Properties of every topology, at small, prime and power-of-two world sizes."""
 
 from itertools import combinations, product
 
@@ -15,14 +15,14 @@ every_kind = pytest.mark.parametrize("kind", KINDS, ids=repr)
 
 
 def possible(kind: Topology, size: int) -> bool:
-    """Whether there is one at all: what is left out here is checked to be an error below."""
+    """Whether the topology has a graph of this size; sizes without one are checked to be an error below."""
     if isinstance(kind, Hypercube):
         return size & (size - 1) == 0
     return not (isinstance(kind, RandomRegular) and kind.degree < size and size * kind.degree % 2)
 
 
 def check(graph: Graph, size: int) -> None:
-    """Columns of 1, every rank has a share of every other's after enough turns, and figures that can be."""
+    """Checks that columns sum to 1, that every rank reaches every other, and the range of figures."""
     assert graph.size == size
     for phase in graph.phases:
         assert phase.shape == (size, size)
@@ -35,7 +35,7 @@ def check(graph: Graph, size: int) -> None:
 
 
 def all_of(kind: Topology) -> list[Graph]:
-    """Of every size that there is."""
+    """The graphs of every possible size."""
     sizes = [size for size in SIZES if possible(kind, size)]
     graphs = [kind.of(size) for size in sizes]
     assert [graph.size for graph in graphs] == sizes
@@ -49,12 +49,12 @@ def test_every_kind_is_connected_and_keeps_the_mean(kind: Topology) -> None:
         assert graph.doubly_stochastic, graph.size
         for phase in graph.phases:
             np.testing.assert_allclose(phase.sum(1), 1, rtol=0, atol=1e-12)
-            assert (np.diag(phase) > 0).all(), "everyone keeps a share"
+            assert (np.diag(phase) > 0).all(), "every rank has a self weight"
         assert graph.degree <= max(0, graph.size - 1)
 
 
 @every_kind
-def test_a_size_that_cannot_be_is_told(kind: Topology) -> None:
+def test_an_impossible_size_is_an_error_that_shows_it(kind: Topology) -> None:
     for size in SIZES:
         if not possible(kind, size):
             with pytest.raises(ValueError, match=f"{size}"):
@@ -62,7 +62,7 @@ def test_a_size_that_cannot_be_is_told(kind: Topology) -> None:
 
 
 @pytest.mark.parametrize("kind", SYMMETRIC, ids=repr)
-def test_conversations_are_weighed_alike_by_both_ends(kind: Topology) -> None:
+def test_symmetric_graphs_weigh_edges_equally_at_both_ends(kind: Topology) -> None:
     for graph in (graph for graph in all_of(kind) if graph.size > 1):
         assert graph.symmetric, graph.size
         assert not graph.varies
@@ -70,13 +70,13 @@ def test_conversations_are_weighed_alike_by_both_ends(kind: Topology) -> None:
         assert len(set(graph.edges)) == len(graph.edges)
         rate = graph.diffusion_rate
         assert rate is not None
-        # The best rate makes the slowest difference shrink as fast as the one that overshoots the most.
-        left = np.sort(np.linalg.eigvalsh(np.eye(graph.size) - rate * (np.eye(graph.size) - graph.phases[0])))
-        assert left[-2] == pytest.approx(-left[0], abs=1e-12), graph.size
+        # At the best rate, the slowest difference shrinks as fast as the one that overshoots most.
+        eigenvalues = np.sort(np.linalg.eigvalsh(np.eye(graph.size) - rate * (np.eye(graph.size) - graph.phases[0])))
+        assert eigenvalues[-2] == pytest.approx(-eigenvalues[0], abs=1e-12), graph.size
 
 
 @every_kind
-def test_what_a_rank_sums_is_its_row_and_who_hears_it_its_column(kind: Topology) -> None:
+def test_weights_of_a_rank_are_its_row_and_receivers_its_column(kind: Topology) -> None:
     for graph, size in ((graph, graph.size) for graph in all_of(kind)):
         for k, rank in product(range(len(graph.phases) + 1), range(size)):
             phase = graph.phases[k % len(graph.phases)]
@@ -89,7 +89,7 @@ def test_what_a_rank_sums_is_its_row_and_who_hears_it_its_column(kind: Topology)
 
 
 @every_kind
-def test_one_rank_has_nobody_to_speak_to(kind: Topology) -> None:
+def test_a_single_rank_has_no_edges(kind: Topology) -> None:
     graph = kind.of(1)
     assert graph.edges == ()
     assert (graph.degree, graph.shrinkage, graph.rounds_to(1e-3), graph.diffusion_rate) == (0, 0, 1, None)
@@ -97,7 +97,7 @@ def test_one_rank_has_nobody_to_speak_to(kind: Topology) -> None:
 
 
 @every_kind
-def test_two_ranks_have_the_mean_after_a_round(kind: Topology) -> None:
+def test_two_ranks_average_in_one_round(kind: Topology) -> None:
     graph = kind.of(2)
     assert graph.edges == ((0, 1),)
     if not isinstance(kind, ErdosRenyi | RandomRegular | Torus):
@@ -106,8 +106,8 @@ def test_two_ranks_have_the_mean_after_a_round(kind: Topology) -> None:
 
 @every_kind
 @pytest.mark.parametrize("size", [0, -3, 2.5, "8", None])
-def test_a_number_of_ranks_that_cannot_be_is_shown(kind: Topology, size: object) -> None:
-    with pytest.raises(ValueError, match=r"^an? .* is of 1 rank or more, not ") as caught:
+def test_an_invalid_world_size_is_an_error_that_shows_it(kind: Topology, size: object) -> None:
+    with pytest.raises(ValueError, match=r"^an? .* has 1 rank or more, not ") as caught:
         kind.of(size)  # type: ignore[arg-type]
     assert str(caught.value).endswith(repr(size))
 
@@ -117,15 +117,15 @@ def test_a_number_of_ranks_that_cannot_be_is_shown(kind: Topology, size: object)
     [*KINDS, Edges(tuple(combinations(range(8), 2))), Weights(((1 / 8,) * 8,) * 8)],
     ids=lambda k: type(k).__name__,
 )
-@pytest.mark.parametrize("gone", [(0,), (7,), (3, 4), (0, 2, 4, 6), (1, 2, 3, 5, 6), (0, 1, 2, 3, 4, 5, 6)])
-def test_survivors_go_on_with_a_connected_graph(kind: Topology, gone: tuple[int, ...]) -> None:
-    survivors = [rank for rank in range(8) if rank not in gone]
-    check(kind.among(survivors, 8).of(len(survivors)), len(survivors))
+@pytest.mark.parametrize("failed", [(0,), (7,), (3, 4), (0, 2, 4, 6), (1, 2, 3, 5, 6), (0, 1, 2, 3, 4, 5, 6)])
+def test_survivors_have_a_connected_graph(kind: Topology, failed: tuple[int, ...]) -> None:
+    survivors = [rank for rank in range(8) if rank not in failed]
+    check(kind.for_survivors(survivors, 8).of(len(survivors)), len(survivors))
 
 
 @every_kind
-def test_those_who_are_left_may_lose_more_of_them(kind: Topology) -> None:
+def test_survivors_can_lose_further_ranks(kind: Topology) -> None:
     for size in range(13, 1, -1):
-        kind = kind.among([rank for rank in range(size) if rank != size // 2], size)
-        if not isinstance(kind, Edges):  # of a hypercube: what is left of it need not be connected a second time
+        kind = kind.for_survivors([rank for rank in range(size) if rank != size // 2], size)
+        if not isinstance(kind, Edges):  # a hypercube: after a second failure, its edges need not be connected
             check(kind.of(size - 1), size - 1)

@@ -10,7 +10,7 @@ from torch import nn
 
 import thinwire
 from tests.attach.processes import run
-from tests.attach.training import BY_RANKS, all_same, refusal, same
+from tests.attach.training import BY_RANKS, all_same, error_of, same
 from thinwire import extend, inspect, simulate
 from thinwire.core import Message, lockstep
 from thinwire.core.states import plain
@@ -213,7 +213,7 @@ def used_after_destroy() -> tuple[str, str]:
     rank, size = transport.rank, transport.size
     dist.destroy_process_group()
     gc.collect()
-    error = refusal(lambda: transport.gather(b"x"))
+    error = error_of(lambda: transport.gather(b"x"))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
     assert ProcessGroupTransport().gather(b"y") == [b"y"] * size
     return error

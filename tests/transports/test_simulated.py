@@ -252,7 +252,7 @@ def test_a_linear_codec_has_the_link_bytes_of_a_ring_all_reduce(codec: Codec, en
 
 @every_size
 def test_an_encoded_message_is_received_from_every_other_rank(ranks: int) -> None:
-    sealed = payload.sealed_bytes(Quantize(8), torch.zeros(ENTRIES))
+    sealed = payload.encoded_bytes(Quantize(8), torch.zeros(ENTRIES))
     assert sealed == ENTRIES + 2 * 4
     for meter in meters_of([Message(x, Quantize(8)) for x in by_rank(ranks, ENTRIES)]):
         assert meter.payload_bytes == sealed

@@ -1,4 +1,4 @@
-"""A sealed buffer is untrusted input: whatever the bytes, a tensor as agreed or a PayloadError, and little memory."""
+"""Payloads are untrusted: any bytes give a tensor as agreed or a PayloadError, with bounded memory."""
 
 import random as python_random
 import struct
@@ -31,14 +31,14 @@ from thinwire import (
     TopK,
 )
 from thinwire.codecs.entropy import PLANES
-from thinwire.entropy.block import squeeze
+from thinwire.entropy.block import compress
 from thinwire.extend import Codec
 from thinwire.wire import payload
 
 from ..contracts.table import CODECS
 from ..helpers import random, same_bits
 
-MUTANTS = 2000  # for each codec, and for those with a checksum as many again that get past it
+MUTANTS = 2000  # per codec, and as many with a valid checksum for codecs that have one
 HEADER = struct.Struct("<2sBBII")
 SEED = 3
 FLOAT32, UINT8, INT8 = 8, 1, 2  # codes of types on the wire
@@ -57,28 +57,28 @@ def as_bytes(buffer: Tensor) -> bytes:
     return buffer.numpy().tobytes()
 
 
-def sealed(body: bytes, parts: int, magic: bytes = b"TW", version: int = 1) -> bytes:
-    """A buffer with a true length and checksum, written here once more so that a change of the format is noticed."""
+def with_header(body: bytes, parts: int, magic: bytes = b"TW", version: int = 1) -> bytes:
+    """A payload with correct length and checksum; written independently, so that a format change is noticed."""
     length = HEADER.size + len(body)
     checksum = zlib.crc32(body, zlib.crc32(HEADER.pack(magic, version, parts, length, 0)))
     return HEADER.pack(magic, version, parts, length, checksum) + body
 
 
 def varint(value: int) -> bytes:
-    told = b""
+    layout = b""
     while value >= 0x80:
-        told += bytes([value & 0x7F | 0x80])
+        layout += bytes([value & 0x7F | 0x80])
         value >>= 7
-    return told + bytes([value])
+    return layout + bytes([value])
 
 
 def part(dtype: int, *shape: int, outline: bool = False) -> bytes:
-    """The layout of one part, as a header tells it."""
+    """The layout of one part in a header."""
     return bytes([dtype | OUTLINE * outline, len(shape)]) + b"".join(map(varint, shape))
 
 
 def tensors() -> Iterator[Tensor]:
-    """What the buffers to be damaged say."""
+    """The tensors whose payloads are damaged."""
     yield random(6, 7)
     sparse = random(5, 9, dtype=torch.float64)
     sparse[sparse.abs() < 1] = 0
@@ -88,7 +88,7 @@ def tensors() -> Iterator[Tensor]:
 
 
 def mutants(true: bytes, rng: python_random.Random) -> Iterator[bytes]:
-    """Damaged copies of a buffer, and bytes that were never one."""
+    """Damaged copies of a payload, and random bytes."""
     while True:
         data = bytearray(true)
         match rng.randrange(6):
@@ -117,7 +117,7 @@ def check(decoded: Tensor, like: Tensor) -> None:
 
 
 @fixed_codecs
-def test_damage_to_a_fixed_layout_is_refused_or_gives_a_tensor_as_agreed(codec: Codec) -> None:
+def test_damage_to_a_fixed_layout_raises_or_gives_a_tensor_as_agreed(codec: Codec) -> None:
     rng = python_random.Random(repr(codec))
     likes = list(tensors())
     for like in likes:
@@ -127,12 +127,12 @@ def test_damage_to_a_fixed_layout_is_refused_or_gives_a_tensor_as_agreed(codec: 
                 decoded = payload.decode(as_tensor(mutant), codec, SEED, like)
             except PayloadError:
                 continue
-            assert len(mutant) == len(true), "a buffer of another length was taken"
+            assert len(mutant) == len(true), "a buffer of another length was accepted"
             check(decoded, like)
 
 
 @variable_codecs
-def test_damage_to_a_variable_layout_is_always_refused(codec: Codec) -> None:
+def test_damage_to_a_variable_layout_always_raises(codec: Codec) -> None:
     rng = python_random.Random(repr(codec))
     likes = list(tensors())
     for like in likes:
@@ -144,7 +144,7 @@ def test_damage_to_a_variable_layout_is_always_refused(codec: Codec) -> None:
 
 
 @variable_codecs
-def test_what_gets_past_the_checksum_is_refused_or_gives_a_tensor_as_agreed(codec: Codec) -> None:
+def test_damage_with_a_valid_checksum_raises_or_gives_a_tensor_as_agreed(codec: Codec) -> None:
     rng = python_random.Random(repr(codec))
     likes = list(tensors())
     problems = []
@@ -154,21 +154,21 @@ def test_what_gets_past_the_checksum_is_refused_or_gives_a_tensor_as_agreed(code
         for _, mutant in zip(range(MUTANTS // len(likes)), mutants(body, rng), strict=False):
             parts = count if rng.random() < 0.9 else rng.randrange(256)
             try:
-                check(payload.decode(as_tensor(sealed(mutant, parts)), codec, SEED, like), like)
+                check(payload.decode(as_tensor(with_header(mutant, parts)), codec, SEED, like), like)
             except PayloadError as error:
                 problems.append(str(error))
     assert len(problems) > MUTANTS / 4
-    assert not [problem for problem in problems if "checksum" in problem], "this test makes its checksums wrongly"
+    assert not [problem for problem in problems if "checksum" in problem], "this test computes wrong checksums"
 
 
 @cache
 def true_buffers() -> list[bytes]:
-    """What all codecs make of all tensors."""
-    return [as_bytes(payload.encode(said, codec, SEED)) for codec in CODECS for said in tensors()]
+    """The payloads of all codecs for all tensors."""
+    return [as_bytes(payload.encode(x, codec, SEED)) for codec in CODECS for x in tensors()]
 
 
 @every_codec
-def test_another_codecs_buffer_is_refused_or_gives_a_tensor_as_agreed(codec: Codec) -> None:
+def test_another_codecs_payload_raises_or_gives_a_tensor_as_agreed(codec: Codec) -> None:
     likes = list(tensors())
     for data in true_buffers():
         buffer = as_tensor(data)
@@ -192,48 +192,48 @@ def test_another_codecs_buffer_is_refused_or_gives_a_tensor_as_agreed(codec: Cod
     ],
     ids=repr,
 )
-def test_outlines_where_data_should_be_are_refused(codec: Codec) -> None:
-    # An outline has a shape and no numbers: taken for the tensor, it would fail far from here, as something else.
+def test_outlines_in_place_of_data_raise(codec: Codec) -> None:
+    # An outline has no data: accepted as the tensor, it would cause an unrelated error later.
     like = random(6, 7)
     parts = codec.encode((like,), SEED)
     for hollow in range(len(parts)):
-        told, data = b"", b""
+        layout, data = b"", b""
         for i, p in enumerate(parts):
             outline = p.is_meta or i == hollow
-            told += part(payload.DTYPES[p.dtype], *p.shape, outline=outline)
+            layout += part(payload.DTYPES[p.dtype], *p.shape, outline=outline)
             data += b"" if outline else as_bytes(p.contiguous().view(-1).view(torch.uint8))
         if not parts[hollow].is_meta:
             with pytest.raises(PayloadError):
-                payload.decode(as_tensor(sealed(told + data, len(parts))), codec, SEED, like)
-    agreed = sealed(bytes([FLOAT32 | OUTLINE | AGREED]), 1)
+                payload.decode(as_tensor(with_header(layout + data, len(parts))), codec, SEED, like)
+    agreed = with_header(bytes([FLOAT32 | OUTLINE | AGREED]), 1)
     with pytest.raises(PayloadError):
         payload.decode(as_tensor(agreed), codec, SEED, like)
 
 
 @variable_codecs
-def test_the_format_is_the_one_described_here(codec: Codec) -> None:
+def test_payloads_match_the_independent_writer(codec: Codec) -> None:
     for like in tensors():
         true = as_bytes(payload.encode(like, codec, SEED))
-        assert sealed(true[HEADER.size :], true[3]) == true
+        assert with_header(true[HEADER.size :], true[3]) == true
 
 
-def test_another_magic_is_named() -> None:
+def test_another_magic_raises_and_is_shown() -> None:
     true = as_bytes(payload.encode(random(4), Entropy(), SEED))
-    other = sealed(true[HEADER.size :], true[3], magic=b"XY")
+    other = with_header(true[HEADER.size :], true[3], magic=b"XY")
     with pytest.raises(PayloadError, match="begins with b'TW', not b'XY'"):
         payload.decode(as_tensor(other), Entropy(), SEED, random(4))
 
 
 @pytest.mark.parametrize("version", [0, 2, 255])
-def test_another_version_is_named(version: int) -> None:
+def test_another_version_raises_and_is_shown(version: int) -> None:
     true = as_bytes(payload.encode(random(4), Entropy(), SEED))
-    other = sealed(true[HEADER.size :], true[3], version=version)
+    other = with_header(true[HEADER.size :], true[3], version=version)
     with pytest.raises(PayloadError, match=f"version {version}.*reads version 1"):
         payload.decode(as_tensor(other), Entropy(), SEED, random(4))
 
 
 @pytest.mark.parametrize("length", [0, 11, 13, 2**32 - 1])
-def test_a_false_length_is_refused(length: int) -> None:
+def test_a_false_length_raises(length: int) -> None:
     true = bytearray(as_bytes(payload.encode(random(4), Entropy(), SEED)))
     true[4:8] = struct.pack("<I", length)
     with pytest.raises(PayloadError, match=str(length)):
@@ -241,28 +241,28 @@ def test_a_false_length_is_refused(length: int) -> None:
 
 
 @pytest.mark.parametrize("dims", [9, 64, 255])
-def test_more_dimensions_than_a_message_has_are_refused(dims: int) -> None:
-    told = joined(squeezed(b"\0" * 5, *[1] * dims))
+def test_too_many_dimensions_raise(dims: int) -> None:
+    layout = joined(entropy_coded(b"\0" * 5, *[1] * dims))
     with pytest.raises(PayloadError, match=f"{dims} dimensions"):
-        payload.decode(as_tensor(told), Entropy(), SEED, random(1))
+        payload.decode(as_tensor(layout), Entropy(), SEED, random(1))
 
 
-def test_a_buffer_of_numbers_is_refused() -> None:
+def test_a_buffer_of_floats_raises() -> None:
     with pytest.raises(PayloadError):
         payload.decode(random(6), Identity(), SEED, random(6))
 
 
-# What a decoder may take. Eight bytes an entry: the widest type, of any tensor that has as many entries as the agreed
-# one. The slack: a part's own 1 KiB (flags, scales, a coder's header), and a block of 512 scaled entries that a short
-# tensor is padded to.
+# Limits of a decoder's memory. Eight bytes per entry: the widest type, with as many entries as the agreed tensor. The
+# slack: 1 KiB of a part (flags, scales, a coder's header), and a block of 512 scaled entries to which a short tensor is
+# padded.
 BYTES_PER_ENTRY, SLACK = 8, 1024 + 512 * 8
-# And of all its results together, if none were freed: a chain of three codecs needs 17 of them, most of them integers.
-# Not one for each of the 255 parts that a header may declare.
-AT_A_TIME = 24
+# The limit for all results together, if none were freed: a chain of three codecs needs 17, most of them integers. It is
+# far below one for each of the 255 parts that a header may declare.
+RESULTS = 24
 
 
 class Largest(TorchDispatchMode):
-    """Notes how much memory the results of torch's operations take."""
+    """Measures the memory of the results of torch operations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -272,7 +272,7 @@ class Largest(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         inputs = {x.untyped_storage().data_ptr() for x in tree_leaves((args, kwargs)) if is_real(x)}
         for x in tree_leaves(result):
-            if is_real(x) and x.untyped_storage().data_ptr() not in inputs:  # a view takes nothing
+            if is_real(x) and x.untyped_storage().data_ptr() not in inputs:  # a view takes no memory
                 self.largest = max(self.largest, x.untyped_storage().nbytes())
                 self.total += x.untyped_storage().nbytes()
         return result
@@ -283,47 +283,47 @@ def is_real(x: Any) -> bool:
 
 
 def zeros(nbytes: int) -> bytes:
-    """So many zeros, squeezed to almost nothing."""
-    return bytes([PLANES]) + squeeze(np.zeros(nbytes, np.uint8), Histogram(), Huffman())
+    """`nbytes` zeros, compressed to almost nothing."""
+    return bytes([PLANES]) + compress(np.zeros(nbytes, np.uint8), Histogram(), Huffman())
 
 
-def cut_off(nbytes: int) -> bytes:
-    """Half of what so many squeezed bytes take."""
-    block = squeeze((np.arange(nbytes) % 7).astype(np.uint8), Histogram(), Rans())
+def truncated(nbytes: int) -> bytes:
+    """The first half of a block of `nbytes` symbols."""
+    block = compress((np.arange(nbytes) % 7).astype(np.uint8), Histogram(), Rans())
     return bytes([PLANES]) + block[: len(block) // 2]
 
 
 ENTRIES = 4096
 BIG = 2**31
-ROOM = BYTES_PER_ENTRY * ENTRIES  # what a part may hold at most, but for its slack
+ROOM = BYTES_PER_ENTRY * ENTRIES  # the largest part, without its slack
 
 
-def squeezed(data: bytes, *outline: int, dtype: int = FLOAT32) -> tuple[bytes, bytes]:
-    """The layout and the data of a part that Entropy is to expand."""
+def entropy_coded(data: bytes, *outline: int, dtype: int = FLOAT32) -> tuple[bytes, bytes]:
+    """The layout and the data of a part for Entropy to decompress."""
     return part(UINT8, len(data)) + part(dtype, *outline, outline=True), data
 
 
 def joined(*parts: tuple[bytes, bytes]) -> bytes:
-    told, data = (b"".join(column) for column in zip(*parts, strict=True))
-    return sealed(told + data, 2 * len(parts))
+    layout, data = (b"".join(column) for column in zip(*parts, strict=True))
+    return with_header(layout + data, 2 * len(parts))
 
 
 HOSTILE: dict[str, Callable[[], bytes]] = {
-    "a huge shape": lambda: sealed(part(FLOAT32, BIG), 1),
-    "a huge outline": lambda: joined(squeezed(b"\0" * 64, BIG)),
-    "many dimensions that multiply": lambda: joined(squeezed(b"\0" * 64, *[256] * 8)),
-    "a huge dimension beside an empty one": lambda: joined(squeezed(b"\0", 0, BIG * 64)),
-    "a huge shape for values": lambda: sealed(part(FLOAT32, BIG) + part(UINT8, 1) + bytes([FLOAT32 | 0x30]), 3),
-    "a bomb": lambda: joined(squeezed(zeros(64 * ROOM), 16 * ROOM)),
-    "symbols that are cut off": lambda: joined(squeezed(cut_off(4 * ENTRIES), ENTRIES)),
-    "many bombs, each within what a part may hold": lambda: joined(
-        *[squeezed(zeros(ROOM), ROOM, dtype=UINT8) for _ in range(127)]
+    "a huge shape": lambda: with_header(part(FLOAT32, BIG), 1),
+    "a huge outline": lambda: joined(entropy_coded(b"\0" * 64, BIG)),
+    "many dimensions that multiply": lambda: joined(entropy_coded(b"\0" * 64, *[256] * 8)),
+    "a huge dimension beside an empty one": lambda: joined(entropy_coded(b"\0", 0, BIG * 64)),
+    "a huge shape for values": lambda: with_header(part(FLOAT32, BIG) + part(UINT8, 1) + bytes([FLOAT32 | 0x30]), 3),
+    "a decompression bomb": lambda: joined(entropy_coded(zeros(64 * ROOM), 16 * ROOM)),
+    "truncated symbols": lambda: joined(entropy_coded(truncated(4 * ENTRIES), ENTRIES)),
+    "many bombs, each within the limit of a part": lambda: joined(
+        *[entropy_coded(zeros(ROOM), ROOM, dtype=UINT8) for _ in range(127)]
     ),
-    "an outline of many narrow entries": lambda: sealed(
+    "an outline of many narrow entries": lambda: with_header(
         part(UINT8, ROOM // 2) + part(9, ROOM // 512) + part(UINT8, ROOM, outline=True) + bytes(ROOM // 2 + ROOM // 64),
         3,
     ),
-    "255 outlines": lambda: sealed(bytes([FLOAT32 | 0x30]) * 255, 255),
+    "255 outlines": lambda: with_header(bytes([FLOAT32 | 0x30]) * 255, 255),
 }
 
 
@@ -334,9 +334,9 @@ def hostile_bytes(name: str) -> bytes:
 
 @pytest.mark.parametrize("hostile", HOSTILE)
 @variable_codecs
-def test_no_hostile_buffer_makes_a_large_allocation(codec: Codec, hostile: str) -> None:
+def test_hostile_payloads_cause_no_large_allocation(codec: Codec, hostile: str) -> None:
     like, buffer = random(ENTRIES), as_tensor(hostile_bytes(hostile))
-    with Largest():  # what is imported when it is first needed is there then
+    with Largest():  # lazy imports are done here, before memory is measured
         payload.decode(payload.encode(like, codec, SEED), codec, SEED, like)
     tracemalloc.start()
     try:
@@ -346,11 +346,11 @@ def test_no_hostile_buffer_makes_a_large_allocation(codec: Codec, hostile: str) 
     finally:
         tracemalloc.stop()
     assert seen.largest <= BYTES_PER_ENTRY * ENTRIES + SLACK + buffer.nbytes
-    assert seen.total + python_peak <= AT_A_TIME * (BYTES_PER_ENTRY * ENTRIES + SLACK + buffer.nbytes)
+    assert seen.total + python_peak <= RESULTS * (BYTES_PER_ENTRY * ENTRIES + SLACK + buffer.nbytes)
 
 
 @every_codec
-def test_an_honest_buffer_takes_no_more_than_a_hostile_one_may(codec: Codec) -> None:
+def test_valid_payloads_stay_within_the_memory_limits(codec: Codec) -> None:
     for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
         like = random(ENTRIES, dtype=dtype)
         like[1::3] = 0
@@ -358,30 +358,30 @@ def test_an_honest_buffer_takes_no_more_than_a_hostile_one_may(codec: Codec) -> 
         with Largest() as seen:
             payload.decode(buffer, codec, SEED, like)
         assert 0 < seen.largest <= BYTES_PER_ENTRY * ENTRIES + SLACK or codec == Identity()
-        assert seen.total <= AT_A_TIME * (BYTES_PER_ENTRY * ENTRIES + SLACK)
+        assert seen.total <= RESULTS * (BYTES_PER_ENTRY * ENTRIES + SLACK)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("select", [Identity(), Nonzero(), TopK(1.0)], ids=repr)
-def test_no_honest_message_is_refused_for_its_size(select: Codec, dtype: torch.dtype) -> None:
-    # The bounds are for the hostile: a codec that saves nothing, as with a scale for every entry, is only foolish.
+def test_valid_payloads_never_exceed_the_size_limits(select: Codec, dtype: torch.dtype) -> None:
+    # Limits are for hostile payloads; a useless codec, such as one with a scale per entry, is still valid.
     coarse = (Identity(), Cast("float16"), Quantize(8, block=1), Quantize(2, block=3), Sign(), Ternary())
     for codec in (Chain(select, code, *last) for code in coarse for last in ((Entropy(),), (Entropy(), Entropy()))):
         for like in (random(5000, dtype=dtype), torch.zeros(5000, dtype=dtype), random(1, dtype=dtype)):
             check(payload.decode(payload.encode(like, codec, SEED), codec, SEED, like), like)
 
 
-def test_memory_that_is_taken_is_seen() -> None:
+def test_the_memory_measurement_counts_results_but_not_views() -> None:
     with Largest() as seen:
         torch.zeros(1000).view(10, 100)[3:].add(1)
     assert (seen.largest, seen.total) == (4000, 4000 + 2800)
 
 
-def test_a_row_of_buffers_is_cut_apart() -> None:
+def test_concatenated_payloads_are_split() -> None:
     x = random(6, 7)
     codecs = (Identity(), Entropy(), Quantize(8), Nonzero())
     buffers = [payload.encode(x, codec, SEED) for codec in codecs]
-    pieces = payload.split(torch.cat(buffers), [payload.sealed_bytes(codec, x) for codec in codecs])
+    pieces = payload.split(torch.cat(buffers), [payload.encoded_bytes(codec, x) for codec in codecs])
     assert all(map(same_bits, pieces, buffers))
     for codec, piece in zip(codecs, pieces, strict=True):
         check(payload.decode(piece, codec, SEED, x), x)
@@ -398,13 +398,13 @@ def test_a_row_of_buffers_is_cut_apart() -> None:
         (20, [None], "begins with"),
     ],
 )
-def test_a_row_that_does_not_add_up_is_refused(nbytes: int, lengths: list[int | None], problem: str) -> None:
+def test_lengths_that_do_not_add_up_raise(nbytes: int, lengths: list[int | None], problem: str) -> None:
     with pytest.raises(PayloadError, match=problem):
         payload.split(torch.zeros(nbytes, dtype=torch.uint8), lengths)
 
 
 @pytest.mark.parametrize("declared", [0, 11, 10_000, 2**32 - 1])
-def test_a_row_is_not_cut_by_a_false_length(declared: int) -> None:
+def test_splitting_by_a_false_length_raises(declared: int) -> None:
     buffer = bytearray(as_bytes(payload.encode(random(6), Entropy(), SEED)))
     buffer[4:8] = struct.pack("<I", declared)
     with pytest.raises(PayloadError, match=str(declared)):

@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
 
     commands.add_parser(
         "queue",
-        help="make many runs from one file, at low priority, resumable",
+        help="make the runs of a queue file, at low priority, resumable",
         description="Makes the runs of a queue file one after another, at low priority. Finished runs are skipped, "
         "unfinished ones resume from their checkpoint, and the queue continues after a failed run. Ctrl-C stops it; "
         "SIGTSTP (Ctrl-Z) pauses it and its run, SIGCONT continues both.",
@@ -79,7 +79,12 @@ def parser() -> argparse.ArgumentParser:
         "ranks simulated in one process, with the same results. Arguments after -- are passed to the script.",
     ).fill = _fill_run
 
-    commands.add_parser("report", help="write a report page on the runs in a folder").fill = _fill_report
+    commands.add_parser(
+        "report",
+        help="write a report on the finished runs in a folder",
+        description="Reports on all finished runs below a folder: prints a table, and writes report.html and "
+        "comparison.png into the folder.",
+    ).fill = _fill_report
 
     commands.add_parser(
         "fit",
@@ -101,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "scale",
         help="bytes and time as the world size grows",
-        description="Bytes per node and time per step, for a growing number of ranks.",
+        description="Computes the bytes per node and the time per step, for a growing number of ranks.",
     ).fill = _fill_scale
 
     commands.add_parser(
@@ -112,7 +117,9 @@ def parser() -> argparse.ArgumentParser:
     ).fill = _fill_topology
 
     commands.add_parser(
-        "demo", help="train a small network with several methods in real processes, and compare them"
+        "demo",
+        help="train a small network with several methods in real processes, and compare them",
+        description="Trains a small network with several methods in real processes, and reports on them.",
     ).fill = _fill_demo
     return top
 
@@ -131,7 +138,7 @@ def _fill_size(command: argparse.ArgumentParser) -> None:
     from ..lab.tasks import models
 
     command.add_argument("method", metavar="METHOD", help=METHOD_HELP)
-    command.add_argument("--model", required=True, metavar="NAME", help=", ".join(models.MODELS))
+    command.add_argument("--model", required=True, metavar="NAME", help=f"model: {', '.join(models.MODELS)}")
     command.add_argument("--ranks", type=int, default=4, metavar="N", help="number of ranks (default: 4)")
     command.add_argument("--steps", type=int, default=2, metavar="N", help="number of steps to measure (default: 2)")
     command.set_defaults(run=actions.print_size)
@@ -188,7 +195,7 @@ def _fill_run(command: argparse.ArgumentParser) -> None:
 
 
 def _fill_report(command: argparse.ArgumentParser) -> None:
-    command.add_argument("folder", type=Path, metavar="DIR")
+    command.add_argument("folder", type=Path, metavar="DIR", help="folder of the runs")
     command.add_argument(
         "--target", type=float, metavar="X", help="target value of the metric (default: 99 %% of dense's)"
     )
@@ -209,7 +216,7 @@ def _fill_fit(command: argparse.ArgumentParser) -> None:
 
     command.add_argument("folder", type=Path, metavar="DIR", help="folder of the run")
     command.add_argument(
-        "--form", default=fit.FORMS[0], metavar="F", help=f"{', '.join(fit.FORMS)} (default: {fit.FORMS[0]})"
+        "--form", default=fit.FORMS[0], metavar="F", help=f"quantizer: {', '.join(fit.FORMS)} (default: {fit.FORMS[0]})"
     )
     command.add_argument(
         "--scaled", action="store_true", help="scale 8-bit floats per layer (the other formats always are)"
@@ -255,7 +262,7 @@ def _fill_scale(command: argparse.ArgumentParser) -> None:
     from ..lab.tasks import models
 
     command.add_argument("method", metavar="METHOD", help=METHOD_HELP)
-    command.add_argument("--model", required=True, metavar="NAME", help=", ".join(models.MODELS))
+    command.add_argument("--model", required=True, metavar="NAME", help=f"model: {', '.join(models.MODELS)}")
     command.add_argument("--ranks", default="2..1024", metavar="A..B", help="powers of two, or a list such as 2,6,10")
     command.add_argument("--link", default="1gbit", metavar="LINK", help=f"{LINK_HELP} (default: 1gbit)")
     command.add_argument(
@@ -284,9 +291,15 @@ def _fill_topology(command: argparse.ArgumentParser) -> None:
 def _fill_demo(command: argparse.ArgumentParser) -> None:
     from ..lab.runner import demo
 
-    command.add_argument("--out", type=Path, default=Path("runs/demo"), metavar="DIR", help="default: runs/demo")
-    command.add_argument("--ranks", type=int, default=demo.RANKS, metavar="N", help=f"default: {demo.RANKS}")
-    command.add_argument("--steps", type=int, default=demo.STEPS, metavar="N", help=f"default: {demo.STEPS}")
+    command.add_argument(
+        "--out", type=Path, default=Path("runs/demo"), metavar="DIR", help="folder for the runs (default: runs/demo)"
+    )
+    command.add_argument(
+        "--ranks", type=int, default=demo.RANKS, metavar="N", help=f"number of ranks (default: {demo.RANKS})"
+    )
+    command.add_argument(
+        "--steps", type=int, default=demo.STEPS, metavar="N", help=f"number of steps (default: {demo.STEPS})"
+    )
     command.set_defaults(run=actions.run_demo)
     _add_json(command)
 
@@ -312,10 +325,12 @@ def _add_plan(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--modeled", action="store_true", help="compute the time on the link from the bytes, without creating it"
     )
-    command.add_argument("--budget", metavar="B", help=f"{', '.join(BUDGETS)} (default: {default['budget']})")
+    command.add_argument(
+        "--budget", metavar="B", help=f"how long to train: {', '.join(BUDGETS)} (default: {default['budget']})"
+    )
     length = command.add_mutually_exclusive_group()
-    length.add_argument("--steps", type=int, metavar="N", help="instead of the budget's")
-    length.add_argument("--epochs", type=float, metavar="X", help="instead of the budget's")
+    length.add_argument("--steps", type=int, metavar="N", help="number of steps, instead of the budget's")
+    length.add_argument("--epochs", type=float, metavar="X", help="number of epochs, instead of the budget's")
     batch = command.add_mutually_exclusive_group()
     batch.add_argument("--batch", type=int, metavar="N", help="global batch size, instead of the workload's")
     batch.add_argument("--batch-per-rank", type=int, metavar="N", help="batch size of each rank")
@@ -329,18 +344,24 @@ def _add_plan(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--warmup", type=float, metavar="X", help="fraction of the steps with linear learning rate warm-up"
     )
-    command.add_argument("--shards", metavar="S", help="iid, or dirichlet:ALPHA for skewed labels (default: iid)")
+    command.add_argument(
+        "--shards",
+        metavar="S",
+        help="how ranks share the data: iid, or dirichlet:ALPHA for skewed labels (default: iid)",
+    )
     command.add_argument(
         "--straggler", metavar="RANK:FACTOR", help="slow one rank down: 1:3 makes rank 1 three times slower"
     )
-    command.add_argument("--seed", type=int, metavar="S", help=f"default: {default['seed']}")
+    command.add_argument("--seed", type=int, metavar="S", help=f"random seed (default: {default['seed']})")
     command.add_argument(
         "--threads", type=int, metavar="N", help=f"threads of each rank (default: {default['threads']})"
     )
     command.add_argument(
         "--evaluations", type=int, metavar="N", help="evaluations over the run (default: the budget's)"
     )
-    command.add_argument("--data", metavar="DIR", help="folder of the data sets (default: the variable THINWIRE_DATA)")
+    command.add_argument(
+        "--data", metavar="DIR", help="folder of the datasets (default: the environment variable THINWIRE_DATA)"
+    )
     command.add_argument(
         "--checkpoint-minutes",
         type=float,

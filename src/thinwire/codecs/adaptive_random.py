@@ -21,6 +21,15 @@ class AdaptiveRandom(AtPositions):
     """Random sparsification, probabilities proportional to magnitudes (after Wangni et al., 2018).
 
     Keeps a fixed number of entries, by systematic sampling. Sends their values and positions.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import AdaptiveRandom
+        >>> x = torch.cat([torch.full((90,), 0.01), torch.full((10,), 1.0)])
+        >>> codec = AdaptiveRandom(0.1)
+        >>> (y,) = codec.decode(codec.encode((x,), seed=0), seed=0)
+        >>> y.count_nonzero().item(), y[90:].count_nonzero().item()  # mostly the large entries
+        (10, 9)
     """
 
     ratio: float | None = None  # of all entries; lower: fewer bytes; None: one entry

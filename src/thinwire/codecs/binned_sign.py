@@ -7,7 +7,7 @@ from ..core import Parts, PayloadError
 from ..core.bounds import Bounds, contraction
 from ..core.lazy import outline
 from ..kernels.sparse_tensor import SparseTensor
-from .sparse_sign import check_size, signed, size_of
+from .sparse_sign import check_size, mean_magnitude, signed
 from .sparsifier import SparseCodec, scattered
 from .validation import check_parts
 
@@ -51,7 +51,7 @@ class BinnedSign(SparseCodec):
         nth_of_bin = torch.arange(len(where), device=where.device) - (counts.cumsum(0) - counts)[of_bin]
         codes[first_of_bin[of_bin] + nth_of_bin] = (where % self.bin_size) | ((values < 0).long() << bits)
         codes[ends - 1] |= 2 << bits
-        return codes.to(dtype), size_of(values), outline(kept)
+        return codes.to(dtype), mean_magnitude(values), outline(kept)
 
     def decode_sparse(self, parts: Parts) -> tuple[SparseTensor, Parts]:
         coded, size, like, *below = parts
@@ -65,10 +65,10 @@ class BinnedSign(SparseCodec):
         bins = -(-like.numel() // self.bin_size)
         if int(last.sum()) != bins or (bins and not int(last[-1])):
             raise PayloadError(f"{int(last.sum())} bins are in the payload, but the tensor has {bins}")
-        there = position != 2**bits - 1
-        where = ((last.cumsum(0) - last) * self.bin_size + position)[there]
-        _check(where, like, position[there], self.bin_size)
-        return scattered(signed(negative[there], size), where, like), tuple(below)
+        nonempty = position != 2**bits - 1
+        where = ((last.cumsum(0) - last) * self.bin_size + position)[nonempty]
+        _check(where, like, position[nonempty], self.bin_size)
+        return scattered(signed(negative[nonempty], size), where, like), tuple(below)
 
 
 def _check(where: Tensor, like: Tensor, position: Tensor, bin_size: int) -> None:

@@ -13,7 +13,21 @@ MANY = 10**6  # entries
 
 @dataclass(frozen=True, repr=False, init=False)
 class Chain(Codec):
-    """Composition of codecs: each encodes the values that the one before leaves, such as top-k, then quantization."""
+    """Composition of codecs: each encodes the values that the one before leaves, such as top-k, then quantization.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import Cast, Chain, Quantize, TopK
+        >>> x = torch.randn(10_000, generator=torch.Generator().manual_seed(0))
+        >>> for codec in (TopK(0.01), Chain(TopK(0.01), Cast("float16")), Chain(TopK(0.01), Quantize(8))):
+        ...     print(codec, sum(part.nbytes for part in codec.encode((x,), seed=0) if not part.is_meta))
+        TopK(0.01) 508
+        Chain(TopK(0.01), Cast('float16')) 308
+        Chain(TopK(0.01), Quantize(8)) 212
+        >>> Chain(Quantize(8), TopK(0.01))
+        Traceback (most recent call last):
+        ValueError: TopK(0.01) needs numbers and cannot follow Quantize(8), which leaves codes
+    """
 
     codecs: tuple[Codec, ...]
 

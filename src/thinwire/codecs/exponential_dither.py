@@ -6,7 +6,7 @@ from torch import Tensor
 from ..core import Parts
 from ..core.bounds import Bounds, unbiased
 from ..kernels.norms import norms
-from ..kernels.quantization import in_powers, levelled, scales_of
+from ..kernels.quantization import in_powers, leveled, scales_of
 from ..kernels.quantized_tensor import Levels
 from .dither import check_norm, longest, power_of
 from .leveled import Leveled, both_signs, check_base, powers
@@ -17,6 +17,14 @@ class ExponentialDither(Leveled):
     """Natural dithering (Horvath et al., 2019): unbiased stochastic rounding to powers of a base times the norm.
 
     Levels are closer together for small entries. Sends one norm per block and a packed code per entry.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import ExponentialDither
+        >>> codec = ExponentialDither(2, levels=3)
+        >>> x = torch.tensor([0.3, -1.0, 0.05, 0.6])
+        >>> codec.decode(codec.encode((x,), seed=0), seed=0)[0].tolist()
+        [0.25, -1.0, 0.0, 1.0]
     """
 
     base: float = 2  # of the powers; 2: natural dithering; higher: coarser levels, wider range
@@ -36,7 +44,7 @@ class ExponentialDither(Leveled):
         return 1 + self.levels.bit_length()
 
     @property
-    def meaning(self) -> Levels:
+    def level_table(self) -> Levels:
         return Levels(self.bits, both_signs(self.base, self.levels, self.bits), self.block)
 
     def bounds(self, size: int) -> Bounds:
@@ -50,7 +58,7 @@ class ExponentialDither(Leveled):
         scale = scales_of(norms(flat, block, power_of(self.norm)), 1)
         if self.base == 2:
             return in_powers(flat, scale, self.bits, block, self.levels, key), scale
-        return levelled(flat, scale, self.bits, block, powers(self.base, self.levels), key), scale
+        return leveled(flat, scale, self.bits, block, powers(self.base, self.levels), key), scale
 
 
 def between(base: float) -> float:

@@ -6,7 +6,15 @@ from ..core.bounds import LOSSLESS, Bounds
 
 @dataclass(frozen=True, repr=False)
 class Identity(Codec):
-    """No compression: sends the tensor unchanged."""
+    """No compression: sends the tensor unchanged.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import Identity
+        >>> parts = Identity().encode((torch.tensor([1.0, -2.0]),), seed=0)
+        >>> Identity().decode(parts, seed=0)
+        (tensor([ 1., -2.]),)
+    """
 
     linear = True
 

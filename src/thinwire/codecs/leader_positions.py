@@ -61,7 +61,7 @@ class LeaderPositions(Codec):
         return *self.encode_lazy(x, seed), *below
 
     def encode_lazy(self, x: Tensor | Lazy, seed: int) -> Parts:
-        selected = x if isinstance(x, LeaderSparse) else self.found(materialize(x))
+        selected = x if isinstance(x, LeaderSparse) else self.select(materialize(x))
         return selected.scales, self._coded(selected.where, x.shape.numel()), outline(x)
 
     def decode(self, parts: Parts, seed: int) -> Parts:
@@ -76,19 +76,19 @@ class LeaderPositions(Codec):
             raise PayloadError(f"{tuple(scales.shape)} scales are not those of {len(counts)} layers")
         return LeaderSparse(scales, counts, self._where(coded, like.numel()), like), tuple(below)
 
-    def found(self, x: Tensor) -> LeaderSparse:
+    def select(self, x: Tensor) -> LeaderSparse:
         """The positions of a tensor's largest entries."""
         flat = x.flatten()
         where, scales, start = [], [], 0
         counts = self.counts(flat.numel())
         for layer, count in zip(torch.split(flat, list(self.layers(flat.numel()))), counts, strict=True):
             largest = top_k.largest(layer, count)
-            where.append(start + largest.where[self._turns(largest.values)])
+            where.append(start + largest.where[self._order(largest.values)])
             scales.append(root_mean_square(largest.values))
             start += layer.numel()
         return LeaderSparse(torch.stack(scales), counts, torch.cat(where), x)
 
-    def _turns(self, values: Tensor) -> Tensor:
+    def _order(self, values: Tensor) -> Tensor:
         if self.order == "index":
             return torch.arange(len(values), device=values.device)
         return (values if self.order == "value" else -values.abs()).argsort(stable=True)
@@ -118,10 +118,10 @@ class LeaderPositions(Codec):
                 raise PayloadError(f"position {int(within.max())} is outside a layer of {size} entries")
             where.append(within + start)
             start += size
-        found = torch.cat(where)
-        if bool((found.sort().values.diff() == 0).any()):
+        indices = torch.cat(where)
+        if bool((indices.sort().values.diff() == 0).any()):
             raise PayloadError("a position is in the payload twice")
-        return found
+        return indices
 
 
 def root_mean_square(values: Tensor) -> Tensor:
@@ -132,5 +132,5 @@ def root_mean_square(values: Tensor) -> Tensor:
 
 
 def _width(size: int) -> int:
-    """The bits of a position among `size` entries."""
+    """The bits of a position in `size` entries."""
     return (size - 1).bit_length() if size else 0

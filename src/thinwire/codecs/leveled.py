@@ -27,7 +27,7 @@ class Leveled(Codec):
 
     @property
     @abstractmethod
-    def meaning(self) -> Levels: ...
+    def level_table(self) -> Levels: ...
 
     def encode(self, parts: Parts, seed: int) -> Parts:
         x, *below = parts
@@ -41,9 +41,9 @@ class Leveled(Codec):
     def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
         packed, scale, like, *below = parts
         check_parts(like, packed, scale)
-        meaning = self.meaning
+        level_table = self.level_table
         return QuantizedTensor(
-            packed, scale, meaning._replace(block=meaning.block or max(1, like.numel())), like
+            packed, scale, level_table._replace(block=level_table.block or max(1, like.numel())), like
         ), tuple(below)
 
 

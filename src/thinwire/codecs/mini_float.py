@@ -28,7 +28,18 @@ class Tables(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class MiniFloat(Codec):
-    """Low-precision floats: rounds to 8 or 4 bits, and clamps to the largest number of the format."""
+    """Low-precision floats: rounds to 8 or 4 bits, and clamps to the largest number of the format.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import MiniFloat
+        >>> x = torch.tensor([0.3, -1.0, 1e6])
+        >>> for form in ("fp8-152", "fp8-143"):
+        ...     codec = MiniFloat(form)
+        ...     print(form, codec.decode(codec.encode((x,), seed=0), seed=0)[0].tolist())
+        fp8-152 [0.3125, -1.0, 57344.0]
+        fp8-143 [0.3125, -1.0, 30.0]
+    """
 
     form: str = "fp8-152"  # sign, exponent and mantissa bits: "fp8-152", "fp8-143" or "fp4-121"
     scaled: bool = False  # scale every tensor for the least error under its fitted distribution; the scale is sent
@@ -48,7 +59,7 @@ class MiniFloat(Codec):
         grid, tables = MINIFLOATS[self.form], _tables(self.form)
         side: Parts = ()
         if self.scaled:
-            side = (torch.tensor(matched(flat, self.form), dtype=flat.dtype, device=flat.device),)
+            side = (torch.tensor(fitted_scale(flat, self.form), dtype=flat.dtype, device=flat.device),)
             flat = flat * side[0]
         codes = ranked(flat, tables.ranks.to(x.device), tables.bits, tables.middle, 2**grid.bits - 1)
         return pack(codes, grid.bits), *side, outline(x), *below
@@ -72,7 +83,7 @@ class MiniFloat(Codec):
         return x.view(like.shape).to(like.dtype), *below
 
 
-def matched(x: Tensor, form: str) -> float:
+def fitted_scale(x: Tensor, form: str) -> float:
     """The scale with the least rounding error, for the distribution fitted to the entries.
 
     1 if all entries are zero, NaN if one is not finite.
@@ -93,7 +104,7 @@ def _tables(form: str) -> Tables:
     numbers = torch.from_numpy(grid.numbers)
     middle = len(numbers) // 2
     sizes = numbers[middle:]
-    edges = (sizes[1:] + sizes[:-1]) / 2  # all of them begin a stretch of floats with the same first bits of mantissa
+    edges = (sizes[1:] + sizes[:-1]) / 2  # each is the first float with its leading mantissa bits
     bits = int(form[-1]) + 1
     starts = (torch.arange(2 ** (8 + bits), dtype=torch.int32) << (MANTISSA - bits)).view(torch.float32).double()
     ranks = torch.bucketize(starts, edges, right=True)

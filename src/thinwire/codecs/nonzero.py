@@ -10,7 +10,19 @@ from .sparsifier import SparseCodec, scattered
 
 @dataclass(frozen=True, repr=False)
 class Nonzero(SparseCodec):
-    """Lossless sparse format: sends values and positions of the nonzero entries. The sign of zeros is not kept."""
+    """Lossless sparse format: sends values and positions of the nonzero entries. The sign of zeros is not kept.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import Nonzero
+        >>> x = torch.zeros(1000)
+        >>> x[::100] = 1.0
+        >>> parts = Nonzero().encode((x,), seed=0)
+        >>> sum(part.nbytes for part in parts if not part.is_meta)  # instead of 4000
+        52
+        >>> bool((Nonzero().decode(parts, seed=0)[0] == x).all())
+        True
+    """
 
     variable = True
 

@@ -8,14 +8,27 @@ from ..core.bounds import Bounds, contraction, unbiased
 from ..core.lazy import Lazy, materialize, outline
 from ..core.precision import working
 from ..kernels.quantization import levels, quantized
-from ..kernels.quantized_tensor import Meaning, QuantizedTensor
+from ..kernels.quantized_tensor import QuantizedTensor, Uniform
 from .sampling import key_of
 from .validation import check_parts
 
 
 @dataclass(frozen=True, repr=False)
 class Quantize(Codec):
-    """Block-wise integer quantization: signed integers of 2 to 8 bits, with one scale (maximum) per block."""
+    """Block-wise integer quantization: signed integers of 2 to 8 bits, with one scale (maximum) per block.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import Quantize
+        >>> x = torch.tensor([0.3, -1.0, 0.0, 0.8])
+        >>> for bits in (8, 4, 2):
+        ...     codec = Quantize(bits)
+        ...     (y,) = codec.decode(codec.encode((x,), seed=0), seed=0)
+        ...     print(bits, [round(value, 3) for value in y.tolist()])
+        8 [0.299, -1.0, 0.0, 0.803]
+        4 [0.286, -1.0, 0.0, 0.857]
+        2 [0.0, -1.0, 0.0, 1.0]
+    """
 
     bits: int  # 2 to 8; lower: fewer bytes
     stochastic: bool = False  # stochastic rounding: unbiased
@@ -52,4 +65,4 @@ class Quantize(Codec):
     def decode_lazy(self, parts: Parts, seed: int) -> tuple[Tensor | Lazy, Parts]:
         packed, scale, like, *below = parts
         check_parts(like, packed, scale)
-        return QuantizedTensor(packed, scale, Meaning(self.bits, 1, -self.levels, self.block), like), tuple(below)
+        return QuantizedTensor(packed, scale, Uniform(self.bits, 1, -self.levels, self.block), like), tuple(below)

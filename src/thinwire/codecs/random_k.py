@@ -15,6 +15,15 @@ class RandomK(Codec):
     """Random-k sparsification: keeps entries sampled with a seed that all ranks share.
 
     Only values are sent, no positions, and the values of all ranks can be all-reduced.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import RandomK
+        >>> codec = RandomK(0.25)
+        >>> first, outline = codec.encode((torch.full((8,), 1.0),), seed=7)  # on one rank
+        >>> second, _ = codec.encode((torch.full((8,), 2.0),), seed=7)  # on another: the same positions
+        >>> codec.decode((first + second, outline), seed=7)[0].unique(return_counts=True)
+        (tensor([0., 3.]), tensor([6, 2]))
     """
 
     ratio: float  # of all entries; lower: fewer bytes

@@ -14,7 +14,15 @@ from .natural_compression import BITS, LEVELS, power_above
 
 @dataclass(frozen=True, repr=False)
 class Round(Leveled):
-    """Deterministic rounding to the nearest power of a base, in 8 bits: the largest power, 126 below it, and zero."""
+    """Deterministic rounding to the nearest power of a base, in 8 bits: the largest power, 126 below it, and zero.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import Round
+        >>> codec = Round()
+        >>> codec.decode(codec.encode((torch.tensor([0.9, -2.2, 0.3]),), seed=0), seed=0)[0].tolist()
+        [1.0, -2.0, 0.25]
+    """
 
     base: float = 2  # of the powers; lower: smaller error, smaller range
 
@@ -22,7 +30,7 @@ class Round(Leveled):
         check_base("Round", self.base)
 
     @property
-    def meaning(self) -> Levels:
+    def level_table(self) -> Levels:
         return Levels(BITS, both_signs(self.base, LEVELS, BITS))
 
     def bounds(self, size: int) -> Bounds:

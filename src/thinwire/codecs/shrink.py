@@ -13,6 +13,13 @@ class Shrink(Codec):
 
     Divides the decoded tensor by the bound on its expected growth, which depends on the tensor's size only, so nothing
     more is sent. `ErrorFeedback` puts it around codecs that need it.
+
+    Examples:
+        >>> from thinwire import Dither, Shrink
+        >>> Dither(1).delta(100) is None  # unbiased, but no contraction
+        True
+        >>> Shrink(Dither(1)).delta(100)  # 1 - 1 / delta of the squared norm is the largest expected error
+        10.0
     """
 
     codec: Codec
@@ -21,7 +28,7 @@ class Shrink(Codec):
         if not isinstance(self.codec, Codec):
             raise ValueError(f"Shrink takes a codec, not {self.codec!r}")
         if self.codec.bounds(2).least is None:
-            raise ValueError(f"how much {self.codec!r} grows is not known, so it cannot be shrunk by that")
+            raise ValueError(f"the expected growth of {self.codec!r} is not known, so Shrink cannot divide by it")
 
     @property
     def linear(self) -> bool:  # type: ignore[override]  # a property where others have a constant
@@ -62,6 +69,8 @@ class Shrink(Codec):
         x, below = self.codec.decode_lazy(parts, seed)
         known = self.codec.bounds(max(1, x.shape.numel()))
         if known.least is None:
-            raise ValueError(f"how much {self.codec!r} grows is not known for tensors of {x.shape.numel()} entries")
+            raise ValueError(
+                f"the expected growth of {self.codec!r} is not known for tensors of {x.shape.numel()} entries"
+            )
         factor = 1 / known.most
         return x * factor if isinstance(x, Tensor) else x.times(factor), below

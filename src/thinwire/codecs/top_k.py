@@ -11,7 +11,19 @@ from .sparsifier import AtPositions, check_ratio, kept
 
 @dataclass(frozen=True, repr=False)
 class TopK(AtPositions):
-    """Top-k sparsification: keeps the entries of largest magnitude (of equal ones, the first), with their positions."""
+    """Top-k sparsification: keeps the entries of largest magnitude (of equal ones, the first), with their positions.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import TopK
+        >>> x = torch.tensor([0.1, -3.0, 0.5, 2.0])
+        >>> codec = TopK(0.5)
+        >>> values, positions, outline = codec.encode((x,), seed=0)
+        >>> values.tolist(), positions.nbytes
+        ([-3.0, 2.0], 1)
+        >>> codec.decode((values, positions, outline), seed=0)[0].tolist()
+        [0.0, -3.0, 0.0, 2.0]
+    """
 
     ratio: float  # of all entries; lower: fewer bytes
 

@@ -14,7 +14,15 @@ from typing import NamedTuple
 
 
 class Bounds(NamedTuple):
-    """What is known of a codec's error. None: it has no such bound, or none that is known."""
+    """What is known of a codec's error. None: it has no such bound, or none that is known.
+
+    Examples:
+        >>> from thinwire import Quantize, TopK
+        >>> TopK(0.01).bounds(1000).delta  # keeps at least 1 / delta of the squared norm
+        100.0
+        >>> Quantize(8).bounds(1000).zeta is None, Quantize(8, stochastic=True).bounds(1000).zeta is None
+        (True, False)
+    """
 
     zeta: float | None = None
     delta: float | None = None  # infinite: what comes back is never further away than zero would be

@@ -8,7 +8,7 @@ from .bounds import Bounded
 from .described import Described
 from .lazy import LazyCoding
 
-Parts = tuple[Tensor, ...]  # the signal last, side information before it; a meta tensor is a shape without bytes
+Parts = tuple[Tensor, ...]  # the signal first, then side information; a meta tensor is a shape without bytes
 
 
 class PayloadError(ValueError):
@@ -24,7 +24,9 @@ class Codec(Described, Bounded, LazyCoding, ABC):
     takes_codes: bool = False  # it may follow a codec that leaves something other than numbers
 
     @abstractmethod
-    def encode(self, parts: Parts, seed: int) -> Parts: ...
+    def encode(self, parts: Parts, seed: int) -> Parts:
+        """Replace the first part, the signal, by the parts that are sent for it. The seed is shared by all ranks."""
 
     @abstractmethod
-    def decode(self, parts: Parts, seed: int) -> Parts: ...
+    def decode(self, parts: Parts, seed: int) -> Parts:
+        """Replace these parts by the decoded signal, of the original shape and type."""

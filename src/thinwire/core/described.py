@@ -19,7 +19,18 @@ class Described:
 
 
 def parts_of(what: Described) -> Iterator[Described]:
-    """A description and every one inside it."""
+    """A description and every one inside it.
+
+    Examples:
+        >>> from thinwire import parse
+        >>> from thinwire.inspect import parts_of
+        >>> for part in parts_of(parse("ErrorFeedback(Chain(TopK(0.01), Quantize(8)))")):
+        ...     print(type(part).__name__)
+        ErrorFeedback
+        Chain
+        TopK
+        Quantize
+    """
     yield what
     for field in fields(what):  # type: ignore[arg-type]  # every description is a dataclass
         value = getattr(what, field.name)

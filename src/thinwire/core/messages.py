@@ -13,8 +13,10 @@ from .routes import ALL_REDUCE, Route
 
 
 class Message(NamedTuple):
-    tensor: Tensor | Lazy
-    codec: Codec
+    """A tensor that a rank sends, with its codec and route."""
+
+    tensor: Tensor | Lazy  # of the same shape and type on all peers
+    codec: Codec  # the same on all peers
     seed: int = 0  # shared by all peers
     route: Route = ALL_REDUCE
     lazy: bool = False  # the sender accepts a lazy reply
@@ -46,6 +48,8 @@ class Peers(Described):
 
 
 class Envelope(NamedTuple):
+    """A message and the ranks that it is exchanged between."""
+
     peers: Peers
     message: Message
 
@@ -55,7 +59,22 @@ Rounds = Generator[list[Envelope], list[Reply[Tensor]], Any]
 
 
 def lockstep(exchanges: Iterable[tuple[Peers, Generator[Message, Reply[Tensor], Any]]]) -> Rounds:
-    """Run many exchanges in step, so that each round costs one transfer; returns their results."""
+    """Run many exchanges in step, so that each round costs one transfer; returns their results.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import Identity
+        >>> from thinwire.extend import Message, all_ranks, lockstep
+        >>> from thinwire.simulate import Simulated
+        >>> def mean(value):
+        ...     reply = yield Message(torch.tensor([value]), Identity())
+        ...     return reply.reduced.item()
+        >>> cluster = Simulated(2)
+        >>> cluster.run([lockstep([(all_ranks(2), mean(r)), (all_ranks(2), mean(10 * r))]) for r in (1.0, 2.0)])
+        [[1.5, 15.0], [1.5, 15.0]]
+        >>> cluster.meters[0].rounds  # two exchanges, in one round
+        1
+    """
     live = dict(enumerate(exchanges))
     results: list[Any] = [None] * len(live)
     replies: dict[int, Reply[Tensor] | None] = dict.fromkeys(live)

@@ -12,8 +12,10 @@ class NonFinite(NamedTuple):
 
 
 class StepResult(NamedTuple):
+    """What an exchange of a strategy returns."""
+
     state: Any  # the strategy's, to go on from
-    nonfinite: tuple[NonFinite, ...] = ()
+    nonfinite: tuple[NonFinite, ...] = ()  # messages that were dropped because a tensor was not finite
 
 
 class Learning(NamedTuple):

@@ -78,7 +78,8 @@ class Reducer(Composed, ABC):
         return None
 
     @abstractmethod
-    def init(self, like: Tensor, seed: int) -> State: ...
+    def init(self, like: Tensor, seed: int) -> State:
+        """The state before the first step, for tensors of this shape and type. The seed is shared by all ranks."""
 
     @abstractmethod
     def reduce(self, x: Tensor, state: State) -> Conversation:

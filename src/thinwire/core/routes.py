@@ -17,7 +17,15 @@ class Collective(Enum):
 
 
 class Route(NamedTuple):
-    """A collective and the ranks that it names."""
+    """A collective and the ranks that it names.
+
+    Examples:
+        >>> from thinwire.extend import ALL_REDUCE, gather_to, send
+        >>> print(gather_to(0), send(0, 2), sep=", ")
+        gather to 0, send from 0 to 2
+        >>> ALL_REDUCE.result, list(gather_to(0).receivers(size=4))
+        ('sum', [0])
+    """
 
     collective: Collective
     source: int | None = None  # the one rank that sends
@@ -44,22 +52,26 @@ class Route(NamedTuple):
         return " ".join([self.collective.name.lower(), *ends])
 
 
-ALL_REDUCE = Route(Collective.ALL_REDUCE)
-ALL_GATHER = Route(Collective.ALL_GATHER)
-REDUCE_SCATTER = Route(Collective.REDUCE_SCATTER)
+ALL_REDUCE = Route(Collective.ALL_REDUCE)  # every rank sends, and every rank receives the weighted sum
+ALL_GATHER = Route(Collective.ALL_GATHER)  # every rank receives all messages, stacked by rank
+REDUCE_SCATTER = Route(Collective.REDUCE_SCATTER)  # rank r receives shard r of the weighted sum
 
 
 def reduce_to(rank: int) -> Route:
+    """All ranks send; one rank receives the weighted sum."""
     return Route(Collective.REDUCE, target=rank)
 
 
 def gather_to(rank: int) -> Route:
+    """All ranks send; one rank receives all messages, stacked by rank."""
     return Route(Collective.GATHER, target=rank)
 
 
 def broadcast_from(rank: int) -> Route:
+    """One rank sends; all ranks receive its message."""
     return Route(Collective.BROADCAST, source=rank)
 
 
 def send(source: int, target: int) -> Route:
+    """One rank sends its message to one other."""
     return Route(Collective.SEND, source, target)

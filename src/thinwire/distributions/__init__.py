@@ -1,4 +1,4 @@
-"""What gradients look like: the generalized normal law, fits of it, and the scale at which few values serve it best."""
+"""The generalized normal distribution, fits of it to gradients, and the best scale for rounding to few values."""
 
 from .distances import kolmogorov, wasserstein
 from .fits import SMALLEST, fit_by_likelihood, fit_by_moments

@@ -1,7 +1,7 @@
-"""The generalized normal law.
+"""The generalized normal distribution.
 
-Its density is shape / (2 scale Gamma(1/shape)) exp(-(|x - location| / scale)^shape). Shape 2 is the normal law, 1 is
-Laplace's; gradients are often below 1, with many small entries and few large ones.
+Its density is shape / (2 scale Gamma(1/shape)) exp(-(|x - location| / scale)^shape). Shape 2 is the normal, 1 the
+Laplace distribution. Gradients often have a shape below 1: many small entries and few large ones.
 """
 
 import math
@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 LEAST_SHAPE, MOST_SHAPE = 0.1, 20.0
-TINY = 1e-17  # below this power of a magnitude, the density is what it is at the location
+TINY = 1e-17  # below this power of a magnitude, the density is constant in 64 bits
 
 
 @dataclass(frozen=True)
 class GeneralizedNormal:
-    """A generalized normal law. Takes numbers or tensors; answers in 64 bits."""
+    """A generalized normal distribution. Methods take numbers or tensors, and return 64-bit tensors."""
 
     shape: float
     scale: float
@@ -25,7 +25,9 @@ class GeneralizedNormal:
     def __post_init__(self) -> None:
         check_shape(self.shape)
         if not (0 < self.scale < math.inf and math.isfinite(self.location)):
-            raise ValueError(f"a law has a scale above 0 and a finite location, not {self.scale!r}, {self.location!r}")
+            raise ValueError(
+                f"a distribution has a scale above 0 and a finite location, not {self.scale!r}, {self.location!r}"
+            )
 
     @property
     def variance(self) -> float:
@@ -36,18 +38,18 @@ class GeneralizedNormal:
         return peak * torch.exp(-self._power(x))
 
     def below(self, x: Tensor | float) -> Tensor:
-        """The share below x; accurate in relative terms however small it is."""
+        """The probability below x (the CDF), with a small relative error even in the tail."""
         return self._beyond(x, -1)
 
     def above(self, x: Tensor | float) -> Tensor:
-        """The share above x; accurate in relative terms however small it is."""
+        """The probability above x (1 - CDF), with a small relative error even in the tail."""
         return self._beyond(x, 1)
 
     def quantile(self, p: Tensor | float) -> Tensor:
-        """The x with a share p below it. Shares close to 1 are coarse in 64 bits: those close to 0 mirror them."""
+        """The x with probability p below it. Near p = 1, 64 bits are coarse: use the mirrored quantile near 0."""
         p = double(p)
         if not bool(((p >= 0) & (p <= 1)).all()):
-            raise ValueError("a share is between 0 and 1")
+            raise ValueError("a probability is between 0 and 1")
         beyond = 2 * torch.minimum(p, 1 - p)
         return self.location + self.scale * torch.sign(p - 0.5) * _magnitude(beyond, 2 * (p - 0.5).abs(), self.shape)
 
@@ -62,7 +64,7 @@ class GeneralizedNormal:
 
 def check_shape(shape: float) -> None:
     if not LEAST_SHAPE <= shape <= MOST_SHAPE:
-        raise ValueError(f"a law's shape is from {LEAST_SHAPE:g} to {MOST_SHAPE:g}, not {shape!r}")
+        raise ValueError(f"a distribution's shape is from {LEAST_SHAPE:g} to {MOST_SHAPE:g}, not {shape!r}")
 
 
 def double(x: Tensor | float) -> Tensor:
@@ -70,27 +72,27 @@ def double(x: Tensor | float) -> Tensor:
 
 
 def moment(power: int, shape: float) -> float:
-    """The mean of a power of the magnitudes, at scale 1."""
+    """The mean of magnitudes to this power, at scale 1."""
     return math.exp(math.lgamma((power + 1) / shape) - math.lgamma(1 / shape))
 
 
 def _magnitude(beyond: Tensor, within: Tensor, shape: float) -> Tensor:
-    """The magnitude that these shares are beyond and within, at scale 1: Newton's method for its logarithm.
+    """The magnitude at scale 1 with these probabilities beyond and within it: Newton's method for its logarithm.
 
-    The logarithms of both shares are concave in it, so that steps from the one side do not overshoot; what does leave
-    the bounds is bisected.
+    The logarithms of both probabilities are concave in it, so that steps from one side do not overshoot; a step that
+    leaves the bounds is replaced by bisection.
     """
     a, log_peak = double(1 / shape), -math.lgamma(1 + 1 / shape)
-    inner = within < 0.5  # solve for the share that is smaller
+    inner = within < 0.5  # solve for the smaller probability
     target = torch.where(inner, within, beyond).log()
-    low = within.log() - log_peak  # as no density is above that at the location
-    high = torch.full_like(low, math.log(1000) / shape)  # beyond, there is less than 64 bits can tell
+    low = within.log() - log_peak  # no density exceeds that at the location
+    high = torch.full_like(low, math.log(1000) / shape)  # beyond, probabilities underflow 64 bits
     x = torch.where(inner, low, torch.log(1 / shape - beyond.log()) / shape).clamp(low, high)
     for _ in range(100):
         power = torch.exp(shape * x)
         share = torch.where(inner, torch.special.gammainc(a, power), torch.special.gammaincc(a, power)).log()
         share = torch.where(inner & (power < TINY), x + log_peak, share)
-        off = torch.where(inner, target - share, share - target)  # above 0 where x is too small
+        off = torch.where(inner, target - share, share - target)  # above 0 if x is too small
         low, high = torch.where(off > 0, x, low), torch.where(off < 0, x, high)
         slope = torch.exp(x + log_peak - power - share)
         step = off / slope

@@ -1,4 +1,4 @@
-"""The scale at which a few values serve a law best."""
+"""The best scale for rounding a distribution to a few values."""
 
 import math
 from bisect import bisect_right
@@ -12,16 +12,16 @@ from torch import Tensor
 from .generalized_normal import LEAST_SHAPE, MOST_SHAPE, check_shape, double, moment
 from .search import lowest
 
-NODES = 64  # shapes at which the best scales are found, for those between
-JUMP = 0.5  # between the logarithms of scales at neighboring shapes: they are of different octaves, none is between
-HEADROOM, COARSE = 1e6, 0.1  # the largest value, in standard deviations, that a search begins at; and its steps
+NODES = 64  # shapes at which the best scale is computed; between them it is interpolated
+JUMP = 0.5  # larger differences of log scales at adjacent nodes are jumps between octaves, and not interpolated
+HEADROOM, COARSE = 1e6, 0.1  # upper end of the search, as the largest value in standard deviations; step of the search
 
 
 def grid_scale(values: Tensor, shape: float) -> float:
-    """What to multiply the entries of a law of scale 1 by, before each becomes the nearest of a few sorted values.
+    """The factor for entries of a distribution of scale 1 with the least error when rounded to sorted values.
 
-    Divided by it again, they differ least from what they were, in the mean square. From a table over the shapes, made
-    once for these values.
+    Entries are multiplied by it, rounded to the nearest value, and divided by it; the error is the mean square. Taken
+    from a table over shapes, which is computed once for these values.
     """
     check_shape(shape)
     nodes, scales = _grid_scales(tuple(values.tolist()))
@@ -34,7 +34,7 @@ def grid_scale(values: Tensor, shape: float) -> float:
 
 
 def grid_error(values: Tensor, shape: float, scale: float) -> float:
-    """The mean square of what entries of a law of scale 1 lose that way, over their variance."""
+    """The mean squared rounding error of entries of a distribution of scale 1, relative to their variance."""
     check_shape(shape)
     log_scale = math.log(scale * math.sqrt(moment(2, shape)))
     return _grid_errors(double(values), shape)(double(log_scale).reshape(1)).item()
@@ -42,15 +42,15 @@ def grid_error(values: Tensor, shape: float, scale: float) -> float:
 
 @lru_cache(maxsize=64)
 def _grid_scales(values: tuple[float, ...]) -> tuple[list[float], list[float]]:
-    """Logarithms of shapes, and of the best scales at a variance of 1: nearly straight lines join these."""
+    """Logarithms of shapes, and of the best scales at variance 1: suited to linear interpolation."""
     if len(values) < 2 or any(a >= b for a, b in pairwise(values)) or not math.isfinite(sum(values)):
-        raise ValueError(f"a grid is of two finite values or more that increase, not {values[:5]}")
+        raise ValueError(f"a grid has two or more finite values that increase, not {values[:5]}")
     nodes = torch.linspace(math.log(LEAST_SHAPE), math.log(MOST_SHAPE), NODES, dtype=torch.float64).tolist()
     return nodes, [_best_log_scale(torch.tensor(values, dtype=torch.float64), math.exp(node)) for node in nodes]
 
 
 def _best_log_scale(values: Tensor, shape: float) -> float:
-    """Of scales that are about as good, the largest: on a floating-point grid, they are so octave after octave."""
+    """The largest of the scales that are about equally good: on a floating-point grid, every octave has one."""
     errors, top = _grid_errors(values, shape), math.log(values.abs().max().item())
     x = torch.arange(top - math.log(HEADROOM), top + math.log(30), COARSE, dtype=torch.float64)
     y = errors(x)
@@ -60,7 +60,7 @@ def _best_log_scale(values: Tensor, shape: float) -> float:
 
 
 def _grid_errors(values: Tensor, shape: float) -> Callable[[Tensor], Tensor]:
-    """The mean square lost at each of several scales, in logarithms: exact integrals, at a variance of 1."""
+    """A function from log scales to mean squared errors at variance 1, as exact integrals."""
     edges = (values[1:] + values[:-1]) / 2
     a, square = double(1 / shape), moment(2, shape)
     size = moment(1, shape) / math.sqrt(square)
@@ -70,10 +70,10 @@ def _grid_errors(values: Tensor, shape: float) -> Callable[[Tensor], Tensor]:
         power = (edges.abs() / scales * math.sqrt(square)) ** shape
         below = (1 + edges.sign() * torch.special.gammainc(a, power)) / 2
         mean_below = -size * torch.special.gammaincc(2 * a, power) / 2
-        none, all_of_it = torch.zeros_like(scales), torch.ones_like(scales)
-        shares = torch.diff(below, prepend=none, append=all_of_it)
-        means = torch.diff(mean_below, prepend=none, append=none)
-        said = values / scales
-        return 1 - (said * (2 * means - said * shares)).sum(1)
+        zero, one = torch.zeros_like(scales), torch.ones_like(scales)
+        shares = torch.diff(below, prepend=zero, append=one)
+        means = torch.diff(mean_below, prepend=zero, append=zero)
+        rounded = values / scales
+        return 1 - (rounded * (2 * means - rounded * shares)).sum(1)
 
     return errors

@@ -1,4 +1,4 @@
-"""Where a function is lowest."""
+"""Minimization of a function of one variable."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def lowest(function: Callable[[Tensor], Tensor], low: float, high: float, points: int = 24) -> float:
-    """Where a function of a vector of numbers is lowest: looks at so many, goes closer twice, and takes a parabola."""
+    """The minimum of a vectorized function between bounds: a grid search, refined twice, then a parabola."""
     for _ in range(3):
         x = torch.linspace(low, high, points, dtype=torch.float64)
         y = function(x)

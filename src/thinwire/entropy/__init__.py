@@ -1,4 +1,4 @@
-"""Lossless coding of symbols: what is expected of them (models), and what writes them accordingly (coders)."""
+"""Entropy coding: models of the frequencies of symbols, and coders that use these frequencies."""
 
 from .coders import Coder, Huffman, Rans
 from .gen_norm import GenNorm, Laplace, Normal

@@ -1,36 +1,36 @@
-"""Pieces of a row that resemble each other, together: rows of a matrix differ in size, and so in their symbols."""
+"""Groups of similar pieces of a row: rows of a matrix differ in magnitude, and so in their symbols."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.frequencies import counted
-from ..kernels.pieces import added_up, gathered
+from ..kernels.frequencies import count_symbols
+from ..kernels.pieces import gathered, sum_pieces
 from .coders import Symbols
 from .model import Integers
 
 PIECE = 256  # symbols
-MOST, SMALLEST = 8, 2**14  # groups; symbols of a group at first, as each takes time
-FINE = 2**8  # of a bit, in which symbols are weighed
+MOST, SMALLEST = 8, 2**14  # groups at most; initial symbols per group at least, as each group takes time
+FINE = 2**8  # parts of a bit, in which code lengths are summed
 WORTH = 0.01  # of the bits, that it must save
-TABLE_BITS, TABLE_BITS_A_KIND = 120, 3.5  # about what a table takes
+TABLE_BITS, TABLE_BITS_PER_KIND = 120, 3.5  # approximate size of a table
 
 
 def groups(symbols: Symbols, counts: Integers) -> NDArray[np.uint8] | None:
-    """The group of each piece, from those of the commonest symbols to those of the rarest; None if one is best.
+    """The group of each piece, from the most common symbols to the rarest; None if a single group is best.
 
-    A piece is as rare as its symbols are in the whole row. Groups begin with as many pieces each; two next to each
-    other that had better share a table become one.
+    Pieces are sorted by the bits that their symbols take with the frequencies of the whole row, and split into groups
+    of equal size. Adjacent groups are merged if a shared table is shorter.
     """
     first_number = min(MOST, len(symbols) // SMALLEST)
     if first_number < 2:
         return None
-    rare = np.zeros(len(counts), np.int64)
-    there = counts > 0
-    rare[there] = np.round(FINE * np.log2(counts.sum() / counts[there]))
-    order = np.argsort(added_up(symbols, rare, PIECE), kind="stable")
+    bits = np.zeros(len(counts), np.int64)
+    present = counts > 0
+    bits[present] = np.round(FINE * np.log2(counts.sum() / counts[present]))
+    order = np.argsort(sum_pieces(symbols, bits, PIECE), kind="stable")
     labels = np.empty(len(order), np.uint8)
     labels[order] = np.arange(len(order)) * first_number // len(order)
-    by_group = [counted(gathered(symbols, PIECE, labels == group), len(counts)) for group in range(first_number)]
+    by_group = [count_symbols(gathered(symbols, PIECE, labels == group), len(counts)) for group in range(first_number)]
 
     number, new, joint = 0, np.zeros(first_number, np.uint8), by_group[0]
     saved = with_table(counts)
@@ -46,11 +46,11 @@ def groups(symbols: Symbols, counts: Integers) -> NDArray[np.uint8] | None:
 
 
 def with_table(counts: Integers) -> float:
-    """About what symbols take that are there so often, with the table that says so."""
-    return least_bits(counts) + TABLE_BITS + TABLE_BITS_A_KIND * np.count_nonzero(counts)
+    """Approximate bits of symbols with these counts, including the table of frequencies."""
+    return least_bits(counts) + TABLE_BITS + TABLE_BITS_PER_KIND * np.count_nonzero(counts)
 
 
 def least_bits(counts: Integers) -> float:
-    """What symbols that are there so often take at least, if nothing else is known of them: their entropy."""
+    """The empirical entropy of symbols with these counts, in bits."""
     often = counts[counts > 0]
     return float(often @ (np.log2(often.sum()) - np.log2(often))) if len(often) else 0.0

@@ -14,7 +14,7 @@ Bytes = NDArray[np.uint8]
 
 
 class Coder(Described, ABC):
-    """Writes symbols in about as many bits as their frequencies say, and reads them again."""
+    """Encodes symbols in about as many bits as their frequencies allow, and decodes them."""
 
     code: ClassVar[int]  # on the wire
 
@@ -23,16 +23,16 @@ class Coder(Described, ABC):
 
     @abstractmethod
     def decode(self, data: Bytes, count: int, frequencies: Integers, dtype: type[Any]) -> tuple[Symbols, int]:
-        """So many symbols, and how many bytes they took; or a PayloadError."""
+        """The `count` symbols, and the number of bytes they took; raises PayloadError."""
 
     @abstractmethod
     def bits(self, counts: Integers, frequencies: Integers) -> int:
-        """What symbols take that are there so often."""
+        """The bits that symbols with these counts take."""
 
 
 @dataclass(frozen=True, repr=False)
 class Huffman(Coder):
-    """A whole number of bits for each symbol: the fastest, and within a percent where no symbol is very common."""
+    """Huffman coding: integer bits per symbol. Fastest, and within 1 % of the entropy if no symbol is very common."""
 
     code = 1
 
@@ -48,7 +48,7 @@ class Huffman(Coder):
 
 @dataclass(frozen=True, repr=False)
 class Rans(Coder):
-    """Asymmetric numeral systems: fractions of bits, so that very common symbols take hardly any."""
+    """rANS (asymmetric numeral systems): fractional bits per symbol, so very common symbols take almost none."""
 
     code = 2
 

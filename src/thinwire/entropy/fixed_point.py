@@ -1,7 +1,7 @@
-"""Logarithms and powers of two in whole numbers, which come out the same on every machine.
+"""Logarithms and powers of two in fixed point, with the same bits on every machine.
 
-Two ends that build a table from the same few parameters must build the same table, to the last bit; floating point does
-not promise that. A number here is an int64 that counts 2**-FRACTION.
+Sender and receiver build a table from the same parameters and must get the same bits, which floating point does not
+guarantee. A fixed-point number is an int64 in units of 2**-FRACTION.
 """
 
 from functools import cache
@@ -14,31 +14,33 @@ Integers = NDArray[np.int64]
 
 FRACTION = 24  # bits after the point
 ONE = 1 << FRACTION
-STEPS = 10  # bits that a table is indexed by; between its entries a line is exact to about 2**-22
+STEPS = 10  # bits that index a table; linear interpolation between entries is exact to about 2**-22
 LOWER = FRACTION - STEPS
-PRECISE = 128  # bits after the point, of what tables are computed in
+PRECISE = 128  # bits after the point in which tables are computed
 
 
-def log2(whole: Integers) -> Integers:
-    """Of whole numbers from 1 to 2**62."""
-    exponent: Integers = np.frexp(whole.astype(np.float64))[1].astype(np.int64) - 1
-    exponent -= whole < (np.int64(1) << exponent)  # the conversion may have rounded up to the next power
+def log2(integers: Integers) -> Integers:
+    """The fixed-point logarithms of integers from 1 to 2**62."""
+    exponent: Integers = np.frexp(integers.astype(np.float64))[1].astype(np.int64) - 1
+    exponent -= integers < (np.int64(1) << exponent)  # the conversion may have rounded up to the next power
     up = np.maximum(FRACTION - exponent, 0)
-    mantissa = ((whole << up) >> np.maximum(exponent - FRACTION, 0)) - ONE
+    mantissa = ((integers << up) >> np.maximum(exponent - FRACTION, 0)) - ONE
     logarithm: Integers = (exponent << FRACTION) + _between(_logarithms(), mantissa)
     return logarithm
 
 
 def exp2(power: Integers) -> Integers:
-    """Of numbers below 2**38, as numbers; rounded down, so 0 for powers of -FRACTION and less."""
-    whole = power >> FRACTION
+    """The fixed-point powers of two, below 2**38; rounded down, so 0 for powers of -FRACTION and less."""
+    exponent = power >> FRACTION
     scaled = _between(_powers(), power & (ONE - 1))
-    power_of_two: Integers = np.where(whole >= 0, scaled << np.clip(whole, 0, 37), scaled >> np.clip(-whole, 0, 62))
+    power_of_two: Integers = np.where(
+        exponent >= 0, scaled << np.clip(exponent, 0, 37), scaled >> np.clip(-exponent, 0, 62)
+    )
     return power_of_two
 
 
 def times(a: Integers, b: int) -> Integers:
-    """The product of numbers, where no product of their counts exceeds 62 bits."""
+    """The fixed-point product; the product of the integers must fit into 62 bits."""
     product: Integers = (a * b) >> FRACTION
     return product
 

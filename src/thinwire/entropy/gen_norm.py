@@ -1,7 +1,7 @@
-"""Laws with few parameters: the generalized normal one, and the normal and Laplace's, which are cases of it.
+"""Parametric models: the generalized normal distribution, and its special cases normal and Laplace.
 
-What travels are quantized parameters. How likely each symbol is follows from them in whole numbers (fixed.py), so both
-ends have the same table.
+Quantized parameters are sent. The weights of symbols follow from them in fixed point (fixed_point.py), so sender and
+receiver have the same table.
 """
 
 from dataclasses import dataclass
@@ -17,21 +17,21 @@ from .fitting import Fitting
 from .fixed_point import ONE
 from .grids import GRIDS, INTEGERS, MINIFLOATS, WIDE, Grid
 from .model import Integers, Model
-from .parameters import SCALE_STEPS, SHAPE_STEPS, TOLD, place_of
+from .parameters import PARAMETERS, SCALE_STEPS, SHAPE_STEPS, position_of
 
 LOG2_E = 24_204_406  # in fixed point
-FARTHEST = 64 * ONE  # doublings from the scale, beyond which all is alike
-STEEPEST = 6 * ONE  # the power of two of -log density beyond which nothing is left
-PIECE, WHOLE = 10 * ONE, 14 * ONE  # the logarithms of the largest weights, before FRACTION
+FARTHEST = 64 * ONE  # limit of the distance from the scale, in doublings
+STEEPEST = 6 * ONE  # limit of log2(-log(density)): beyond, the density is 0
+PIECE, PACKED = 10 * ONE, 14 * ONE  # logarithms of the largest weights: of a piece, of packed symbols
 
 
 @dataclass(frozen=True, repr=False)
 class GenNorm(Model):
-    """The generalized normal law: the density falls as exp(-|x / scale| ** shape) on both sides of a location."""
+    """The generalized normal distribution: density proportional to exp(-|(x - location) / scale| ** shape)."""
 
-    fitted: str = "likelihood"  # by what makes the symbols most likely; "moments": from mean size and square, faster
-    grid: str | None = None  # what symbols stand for: "integers", "fp8-152", "fp8-143", "fp4-121"; None: find out
-    sample: int | None = None  # symbols that are looked at for that, about; None: all
+    fitted: str = "likelihood"  # maximum likelihood; "moments": from mean magnitude and mean square, faster
+    grid: str | None = None  # what symbols stand for: "integers", "fp8-152", "fp8-143", "fp4-121"; None: the best
+    sample: int | None = None  # approximate number of symbols to fit to; None: all
 
     code = 1
     only_shape: ClassVar[float | None] = None
@@ -42,19 +42,19 @@ class GenNorm(Model):
             raise ValueError(f"{name} is fitted by 'likelihood' or 'moments', not {self.fitted!r}")
         if self.grid not in (None, "integers", *MINIFLOATS):
             known = ", ".join(map(repr, ("integers", *MINIFLOATS)))
-            raise ValueError(f"{name} knows the grids {known}, not {self.grid!r}")
+            raise ValueError(f"{name} takes one of the grids {known}, not {self.grid!r}")
         if self.sample is not None and not (isinstance(self.sample, int) and self.sample > 0):
-            raise ValueError(f"{name} looks at a sample of 1 symbol or more, not {self.sample!r}")
+            raise ValueError(f"{name} takes a sample of 1 symbol or more, not {self.sample!r}")
 
     def fit(self, counts: Integers) -> bytes | None:
-        """Of the grids that may be meant, the one whose fit from moments takes the fewest bits."""
+        """The fit on the grid whose fit from moments takes the fewest bits."""
         fitting = _fitting(counts.tobytes(), tuple(grid.code for grid in self._grids(len(counts))), self._only)
         if fitting is None:
             return None
         found = fitting.by_likelihood() if self.fitted == "likelihood" else fitting.by_moments
-        # Where there is more than was looked at, any symbol may be there.
+        # Outside the sample, any symbol may occur.
         first, last = (fitting.first, fitting.last) if self.sample is None else (0, len(fitting.grid.halves) - 1)
-        return TOLD.pack(fitting.grid.code, *found, first, last)
+        return PARAMETERS.pack(fitting.grid.code, *found, first, last)
 
     @property
     def _only(self) -> int | None:
@@ -70,37 +70,37 @@ class GenNorm(Model):
         return [INTEGERS[8], INTEGERS[4], INTEGERS[2], *MINIFLOATS.values()]
 
     @staticmethod
-    def weights(told: bytes, alphabet: int) -> tuple[Integers, int]:
-        if len(told) < TOLD.size:
-            raise PayloadError("the parameters of a law are cut off")
-        return _weights(bytes(told[: TOLD.size]), alphabet), TOLD.size
+    def weights(parameters: bytes, alphabet: int) -> tuple[Integers, int]:
+        if len(parameters) < PARAMETERS.size:
+            raise PayloadError("the parameters of a distribution are truncated")
+        return _weights(bytes(parameters[: PARAMETERS.size]), alphabet), PARAMETERS.size
 
 
 @dataclass(frozen=True, repr=False)
 class Normal(GenNorm):
-    """The normal law: GenNorm of shape 2."""
+    """The normal distribution: GenNorm of shape 2."""
 
     only_shape = 2.0
 
 
 @dataclass(frozen=True, repr=False)
 class Laplace(GenNorm):
-    """Laplace's law: GenNorm of shape 1."""
+    """The Laplace distribution: GenNorm of shape 1."""
 
     only_shape = 1.0
 
 
 def by_symbol(counts: Integers, bits: int) -> Integers:
-    """How often each symbol of so many bits is there, where several are packed into what was counted."""
+    """The counts of symbols of `bits` bits, from the counts of bytes that several of them are packed into."""
     if bits >= 8:
         return counts
     of_symbols = [counts.reshape(-1, 2**bits, 2**shift).sum((0, 2)) for shift in range(0, 8, bits)]
     return np.asarray(sum(of_symbols))
 
 
-@lru_cache(maxsize=1)  # a fit by likelihood often follows one from moments, of the same symbols
-def _fitting(counted: bytes, codes: tuple[int, ...], only: int | None) -> Fitting | None:
-    counts = np.frombuffer(counted, np.int64)
+@lru_cache(maxsize=1)  # a fit by likelihood often follows one from moments of the same symbols
+def _fitting(count_bytes: bytes, codes: tuple[int, ...], only: int | None) -> Fitting | None:
+    counts = np.frombuffer(count_bytes, np.int64)
     tried = [
         Fitting(grid, of_symbols[: len(grid.halves)], only)
         for grid in (map(GRIDS.__getitem__, codes) if counts.any() else ())
@@ -111,13 +111,15 @@ def _fitting(counted: bytes, codes: tuple[int, ...], only: int | None) -> Fittin
 
 
 @lru_cache(maxsize=1024)
-def _weights(told: bytes, alphabet: int) -> Integers:
-    code, shape, scale, location, first, last = TOLD.unpack(told)
+def _weights(parameters: bytes, alphabet: int) -> Integers:
+    code, shape, scale, location, first, last = PARAMETERS.unpack(parameters)
     grid = GRIDS.get(code)
     if grid is None or (grid is WIDE) != (alphabet > 256) or not first <= last < len(grid.halves):
-        raise PayloadError(f"a law over symbols {first} to {last} of grid {code}, where there are {alphabet}")
+        raise PayloadError(
+            f"a distribution over symbols {first} to {last} of grid {code} does not fit an alphabet of {alphabet}"
+        )
     points, widths = (piece[first : last + 1] for piece in grid.pieces)
-    from_location = np.abs(points - place_of(grid, scale, location))
+    from_location = np.abs(points - position_of(grid, scale, location))
     doublings = fixed.log2(2 * from_location + 1) - ONE - scale * ONE // SCALE_STEPS
     exponent = int(fixed.exp2(np.array([(shape - 128) * ONE // SHAPE_STEPS]))[0])
     power = fixed.exp2(np.minimum(fixed.times(np.clip(doublings, -FARTHEST, FARTHEST), exponent), STEEPEST))
@@ -127,12 +129,12 @@ def _weights(told: bytes, alphabet: int) -> Integers:
     if grid.bits >= 8:
         weights[first : last + 1] = np.maximum(cells, 1)
         return weights
-    # Several symbols in one, which are expected to have nothing to do with each other.
+    # Several symbols are packed into a byte, and are modeled as independent.
     of_symbol = np.full(2**grid.bits, -FARTHEST)
     of_symbol[first : last + 1] = fixed.log2(np.maximum(cells, 1))
-    there, likely = np.arange(256), np.zeros(256, np.int64)
+    packed, likely = np.arange(256), np.zeros(256, np.int64)
     for shift in range(0, 8, grid.bits):
-        likely += of_symbol[(there >> shift) & (2**grid.bits - 1)]
-    weights = np.maximum(fixed.exp2(likely - likely.max() + WHOLE), 1)
+        likely += of_symbol[(packed >> shift) & (2**grid.bits - 1)]
+    weights = np.maximum(fixed.exp2(likely - likely.max() + PACKED), 1)
     weights[likely < 0] = 0
     return weights

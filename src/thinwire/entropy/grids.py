@@ -1,4 +1,4 @@
-"""What numbers symbols stand for, and the cells of numbers that are rounded to each."""
+"""Grids: the numbers that symbols stand for, and the cell of numbers that are rounded to each."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,24 +9,24 @@ from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
 
-POINTS = 8  # of each cell, at which a law is looked at
+POINTS = 8  # per cell, at which a density is evaluated
 FINE = 4 * POINTS
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Sorted numbers, all whole multiples of one unit; a symbol is the rank of one of them.
+    """Sorted numbers, all integer multiples of a unit; a symbol is the rank of a number.
 
-    Of the cell around each number, some points are looked at, which lie in the middle of as many pieces.
+    The cell around each number is divided into pieces. Densities are evaluated at the center of each piece.
     """
 
     name: str
     code: int  # on the wire
-    bits: int  # that a symbol is packed into
+    bits: int  # per packed symbol
     halves: tuple[int, ...]  # the numbers, in half units
     unit: float
-    saturates: bool  # what is beyond the last number is rounded to it
-    centered: bool  # zero is one of them, and in the middle
+    saturates: bool  # numbers beyond the last are rounded to it
+    centered: bool  # zero is the number in the middle
     points: int = POINTS
 
     @property
@@ -35,7 +35,7 @@ class Grid:
 
     @cached_property
     def pieces(self) -> tuple[Integers, Integers]:
-        """(points, widths) of the pieces of each cell, as rows, counted in the FINE-th part of a unit."""
+        """The (points, widths) of the pieces, with a row per cell, in units of 1 / FINE."""
         halves = self.halves
         edges = [(low + high) * POINTS for low, high in pairwise(halves)]
         first = halves[0] * 2 * POINTS - (edges[0] - halves[0] * 2 * POINTS)
@@ -44,7 +44,7 @@ class Grid:
             [low + (high - low) * i // self.points for i in range(self.points + 1)]
             for low, high in pairwise([first, *edges, last])
         ]
-        if self.saturates:  # pieces that grow by a quarter each, so that the tail is in them
+        if self.saturates:  # each piece is a quarter wider than the one before, to cover the tail
             grown = [edges[-1] * 5**i // 4**i for i in range(POINTS + 1)]
             cells[0], cells[-1] = [-cut for cut in reversed(grown)], grown
         cuts = np.array(cells)
@@ -56,7 +56,7 @@ def integers(bits: int, code: int, points: int = POINTS) -> Grid:
 
 
 def minifloat(name: str, code: int, exponents: int, mantissas: int, bias: int) -> Grid:
-    """Numbers of so many bits: subnormal at exponent 0, none with an exponent of all ones, one zero."""
+    """Floats of these bits: subnormal at exponent 0, none with an exponent of all ones, one zero."""
     positive = [
         (2**mantissas * (exponent > 0) + mantissa) << max(exponent - 1, 0)
         for exponent in range(2**exponents - 1)
@@ -76,5 +76,5 @@ MINIFLOATS = {
         minifloat("fp4-121", 6, 2, 1, 1),
     )
 }
-WIDE = integers(16, 7, points=1)  # there are so many cells that none is wide
+WIDE = integers(16, 7, points=1)  # with so many cells, each is narrow
 GRIDS = {grid.code: grid for grid in (*INTEGERS.values(), *MINIFLOATS.values(), WIDE)}

@@ -10,26 +10,26 @@ Integers = NDArray[np.int64]
 
 
 class Model(Described, ABC):
-    """What is expected of symbols: how likely each is, told in a few parameters that travel with them."""
+    """A model of the frequencies of symbols, given by parameters that are sent with them."""
 
-    code: ClassVar[int]  # on the wire; models that tell the same parameters share it
+    code: ClassVar[int]  # on the wire; models with the same kind of parameters share it
 
     @abstractmethod
     def fit(self, counts: Integers) -> bytes | None:
-        """The parameters, as they travel, of symbols that are there so often; None if it cannot tell of such."""
+        """The parameters, as they are sent, for symbols with these counts; None if the model does not apply."""
 
-    def told(self, counts: Integers) -> tuple[bytes, Integers] | None:
-        """The parameters that `fit` finds, and the weights that whoever reads them will find.
+    def fit_with_weights(self, counts: Integers) -> tuple[bytes, Integers] | None:
+        """The parameters that `fit` finds, and the weights that `weights` computes from them.
 
-        A model that knows those without reading overrides it, and keeps both alike.
+        A model that has the weights without decoding the parameters overrides this; both must stay equal.
         """
         parameters = self.fit(counts)
         return None if parameters is None else (parameters, self.weights(parameters, len(counts))[0])
 
     @staticmethod
     @abstractmethod
-    def weights(told: bytes, alphabet: int) -> tuple[Integers, int]:
-        """How likely symbols are, in whole numbers below 2**40, from parameters; and how many bytes those were.
+    def weights(parameters: bytes, alphabet: int) -> tuple[Integers, int]:
+        """The weights of symbols, integers below 2**40, and the number of bytes of the parameters.
 
-        No symbol that was there when they were fitted is impossible. Whatever the bytes, a PayloadError or weights.
+        A symbol with a count has a weight above 0. Any bytes give weights or raise PayloadError.
         """

@@ -1,1 +1,1 @@
-"""Loops over many elements, as plain functions on tensors."""
+"""Loops over many elements, as plain functions on tensors; compiled where that pays."""

@@ -1,4 +1,4 @@
-"""What AdaComp selects: bin by bin, the entries that another gradient like this one would make the largest."""
+"""AdaComp's selection: in each bin, the entries that another gradient like this one would make the largest."""
 
 import numpy as np
 import torch
@@ -12,14 +12,14 @@ from .scratch import scratch
 from .sparse_tensor import SparseTensor
 from .threads import spread, stretches
 
-USUAL = 8  # one in so many entries is selected at most, but for the first steps
+USUAL = 8  # at most 1 in 8 entries is selected, except in the first steps
 
 
 def add_and_select(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: float) -> Tensor | SparseTensor:
-    """Write x + rest into `out`; returns its entries that are selected, with their sign and one size.
+    """Write x + rest into `out`; returns the selected entries, each as its sign times one common magnitude.
 
-    Selected is what would be as large as the largest of its bin, if x counted `factor` times. The size is the mean over
-    the bins of the largest in each. If anything is not finite, neither is what is returned.
+    An entry is selected if its magnitude, with x counted `factor` times, reaches the largest magnitude of its bin. The
+    common magnitude is the mean of the bins' largest magnitudes. If an entry is not finite, the result is NaN.
     """
     x = x.contiguous()
     loops = loops_for(x, rest, out)
@@ -32,33 +32,33 @@ def add_and_select(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: 
     cut = stretches(x.numel(), bin_size)
     room = cut[0][1] // USUAL
     number = {start: i for i, (start, _) in enumerate(cut)}
-    places = scratch("places", len(cut) * room, np.int64)
+    marked = scratch("marked", len(cut) * room, np.int64)
 
     def select(start: int, stop: int) -> NDArray[np.int64]:
         first = number[start] * room
         part, of_bins = slice(start, stop), slice(start // bin_size, -(-stop // bin_size))
-        given = xs[part], rests[part], outs[part], bin_size, np.float32(factor - 1), start, sizes[of_bins]
-        where = places[first : first + room]
-        count = loops.add_and_reach(*given, where)
+        arguments = xs[part], rests[part], outs[part], bin_size, np.float32(factor - 1), start, sizes[of_bins]
+        where = marked[first : first + room]
+        count = loops.add_and_select(*arguments, where)
         if count < 0:
             where = np.empty(stop - start + WORD, np.int64)
-            count = loops.add_and_reach(*given, where)
+            count = loops.add_and_select(*arguments, where)
         return where[:count]
 
-    noted = spread(select, x.numel(), bin_size)
+    selected = spread(select, x.numel(), bin_size)
     size = _mean(largest)
     if not size.isfinite():
         return torch.full_like(out, torch.nan)
-    ends = np.cumsum([0, *map(len, noted)] if size > 0 else [0])
+    ends = np.cumsum([0, *map(len, selected)] if size > 0 else [0])
     where, values = torch.empty(int(ends[-1]), dtype=torch.int64), torch.empty(int(ends[-1]))
 
-    def tell(start: int, stop: int) -> None:
+    def write(start: int, stop: int) -> None:
         i = number[start]
         part = slice(ends[i], ends[i + 1])
-        loops.told(noted[i], np.float32(size), vector(where[part]), vector(values[part]))
+        loops.signed_values(selected[i], np.float32(size), vector(where[part]), vector(values[part]))
 
     if len(values):
-        spread(tell, x.numel(), bin_size)
+        spread(write, x.numel(), bin_size)
     return SparseTensor(values, where, out)
 
 
@@ -71,16 +71,18 @@ def _plain(x: Tensor, rest: Tensor, out: Tensor, bin_size: int, factor: float) -
     size = _mean(largest)
     if not size.isfinite():
         return torch.full_like(out, torch.nan)
-    reach = flat + again * (factor - 1)  # in two steps, as `alpha` of torch.add would round once in some entries only
+    reach = flat + again * (
+        factor - 1
+    )  # two operations: torch.add(alpha=...) would fuse them for some entries and round those once
     large = (_in_bins(reach.abs(), bins, bin_size) >= largest[:, None]).view(-1)[: flat.numel()]
-    # Nothing is sent from bins of zeros, where everything is as large as the largest.
+    # From a bin of zeros nothing is sent, although every entry reaches the largest magnitude.
     marks = flat.sign() * large * size
     where = marks.nonzero().squeeze(1)
     return SparseTensor(marks[where], where, out)
 
 
 def _mean(largest: Tensor) -> Tensor:
-    # One after the other and in 64 bits, so that it is the same however it is computed.
+    # A sequential sum in 64 bits, so that loops and torch give the same bits.
     return (largest.double().cumsum(0)[-1] / len(largest)).to(largest.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Bits that are set, by their places; the bitmap is packed as `bits.pack` packs it."""
+"""The positions of set bits in a bitmap that is packed as by `bits.pack`."""
 
 from collections.abc import Callable
 from itertools import accumulate
@@ -11,40 +11,41 @@ from .bits import unpack
 from .compiled import loops_for, vector
 from .threads import spread
 
-LANES = 8  # stretches of a bitmap, each in one bit of all bytes
+LANES = 8  # consecutive ranges of a bitmap; lane i is bit i of all bytes
 
 Result = TypeVar("Result")
 
 
-def counted(bitmap: Tensor, size: int) -> list[int]:
-    """How many of the first `size` bits are set, lane by lane."""
+def count_bits(bitmap: Tensor, size: int) -> list[int]:
+    """The number of set bits in each lane, of the first `size` bits."""
     loops = loops_for(bitmap, dtype=torch.uint8)
     if loops is None:
         return [int(lane.sum()) for lane in torch.split(unpack(bitmap, size, 1), max(1, bitmap.numel()))]
     counts = torch.empty(LANES, dtype=torch.int64)
-    loops.counted(vector(bitmap), size, vector(counts))
+    loops.count_bits(vector(bitmap), size, vector(counts))
     return counts.tolist()
 
 
-def marked(
+def set_positions(
     bitmap: Tensor, size: int, counts: list[int], then: Callable[[int, Tensor], Result]
 ) -> tuple[Tensor, list[Result]]:
-    """Which of the first `size` bits are set, where that many are in each lane; and what comes of stretches of it.
+    """The positions of the set bits among the first `size`, given their number per lane; and the results of `then`.
 
-    Each stretch is handed on as soon as it is there, with how many come before it, and may be changed in place.
+    Calls `then` on each stretch of positions while it is in the cache, with the number of positions before it; `then`
+    may change the stretch in place.
     """
     loops = loops_for(bitmap, dtype=torch.uint8)
     if loops is None:
-        places = unpack(bitmap, size, 1).nonzero().squeeze(1)
-        return places, [then(0, places)]
+        positions = unpack(bitmap, size, 1).nonzero().squeeze(1)
+        return positions, [then(0, positions)]
     before = [0, *accumulate(counts)]
-    places = torch.empty(before[-1], dtype=torch.int64)
+    positions = torch.empty(before[-1], dtype=torch.int64)
     rows = max(1, bitmap.numel())
 
     def stretch(start: int, stop: int) -> Result:
         first = before[start // rows]
-        some = places[first : before[-(-stop // rows)]]
-        loops.marked(vector(bitmap), start, stop, vector(some))
+        some = positions[first : before[-(-stop // rows)]]
+        loops.set_positions(vector(bitmap), start, stop, vector(some))
         return then(first, some)
 
-    return places, spread(stretch, size, rows)
+    return positions, spread(stretch, size, rows)

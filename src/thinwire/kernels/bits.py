@@ -21,7 +21,10 @@ def _fields(width: int) -> tuple[tuple[int, int], ...]:
 
 
 def bytes_of(x: Tensor) -> Tensor:
-    """The tensor's memory, entry after entry; of one that has none or one, torch takes any stride for contiguous."""
+    """The tensor's memory as bytes, in index order.
+
+    For tensors of at most one entry, torch takes any stride for contiguous, so the stride is set here.
+    """
     return x.contiguous().as_strided((x.numel(),), (1,)).view(torch.uint8)
 
 
@@ -33,7 +36,7 @@ def pack(codes: Tensor, width: int) -> Tensor:
     """Pack a vector of integers in [0, 2**width) into uint8.
 
     Within a field, byte j holds elements j, j + m, j + 2m, ...: whole rows are shifted and joined at once,
-    and a byte-wise entropy coder still sees whole symbols.
+    and a byte-wise entropy coder still sees complete symbols.
     """
     if width == 8:
         return codes.to(torch.uint8)

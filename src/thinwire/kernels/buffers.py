@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def side_by_side(nbytes: int, count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Room for bytes and for numbers behind them: in one buffer where that can be, which is then sent as it is."""
+    """A byte tensor and a number tensor, adjacent in one buffer if alignment permits: then both are sent uncopied."""
     if nbytes % dtype.itemsize:
         return torch.empty(nbytes, dtype=torch.uint8), torch.empty(count, dtype=dtype)
     buffer = torch.empty(nbytes + count * dtype.itemsize, dtype=torch.uint8)

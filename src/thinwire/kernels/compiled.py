@@ -1,4 +1,4 @@
-"""Where compiled loops may be used: numba is imported, and a loop compiled, when it is first needed."""
+"""Decides where compiled loops are used. numba is imported, and a loop compiled, on first use."""
 
 import warnings
 from functools import cache
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def loops_for(*tensors: Tensor, dtype: torch.dtype = torch.float32) -> ModuleType | None:
-    """The compiled loops, if they take such tensors and can be had; if not, the plain twins have to do."""
+    """The compiled loops if they support these tensors and numba is available; None otherwise, for the torch twins."""
     for x in tensors:
         if x.dtype != dtype or not x.is_cpu or not x.is_contiguous():
             return None
@@ -20,18 +20,18 @@ def loops_for(*tensors: Tensor, dtype: torch.dtype = torch.float32) -> ModuleTyp
 
 
 def loops_or_none() -> ModuleType | None:
-    """The compiled loops for what is in numpy's arrays, if they can be had."""
+    """The compiled loops for numpy arrays; None if numba is not available."""
     return _loops()
 
 
 def vector(x: Tensor) -> NDArray[Any]:
-    """The tensor's memory, as one row of what it holds."""
+    """The tensor's memory as a flat array."""
     numbers: NDArray[Any] = (x.detach() if x.requires_grad else x).numpy()
     return numbers.reshape(-1)
 
 
 def array(x: Tensor) -> NDArray[np.float32]:
-    """The tensor's memory, as the loops take it: two factors or a matrix, whose rows are its first dimension."""
+    """The tensor's memory as a matrix whose rows are its first dimension."""
     numbers: NDArray[np.float32] = (x.detach() if x.requires_grad else x).numpy()
     return numbers if numbers.ndim == 2 else numbers.reshape(len(numbers), -1)
 
@@ -40,7 +40,7 @@ def array(x: Tensor) -> NDArray[np.float32]:
 def _loops() -> ModuleType | None:
     try:
         from . import loops
-    except (ImportError, RuntimeError) as error:  # no numba, or no folder where it may keep what it has compiled
-        warnings.warn(f"thinwire goes without its compiled loops, which takes longer: {error}", stacklevel=4)
+    except (ImportError, RuntimeError) as error:  # no numba, or no folder for its cache
+        warnings.warn(f"thinwire runs without its compiled loops, which is slower: {error}", stacklevel=4)
         return None
     return loops

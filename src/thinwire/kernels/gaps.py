@@ -1,8 +1,8 @@
-"""Sorted positions in a vector, coded by the gaps between them, as short as the gaps allow.
+"""Sorted positions in a vector, Rice-coded by the gaps between them: the length depends on the positions.
 
-Rice's code: a gap is cut into `low` bits, sent as they are, and the rest, sent as that many zeros and a one. Where the
-positions are drawn by chance, this is within 1 % of the least possible; a size that only the counts decide costs up to
-half a bit a position more (positions.py).
+A gap is split into its `low` lowest bits, sent as they are, and the rest, sent in unary: that many zeros and a one. For
+random positions, this is within 1 % of the entropy. A code of fixed length (positions.py) takes up to half a bit more
+per position.
 """
 
 from itertools import pairwise
@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from ..core import PayloadError
-from .bitmaps import counted, marked
+from .bitmaps import count_bits, set_positions
 from .bits import pack, packed_bytes, unpack
 from .compiled import loops_for, vector
 from .scratch import scratch
 
-MOST_LOW = 40  # no vector is longer
-CHOICES = 4  # numbers of low bits that are tried
+MOST_LOW = 40  # low bits; no vector has more than 2**40 entries
+CHOICES = 4  # values of `low` that are tried
 
 
 def encode(positions: Tensor, size: int) -> tuple[Tensor, Tensor]:
@@ -51,21 +51,21 @@ def decode(rests: Tensor, lows: Tensor, size: int) -> Tensor:
     """The positions that `encode` coded, or a PayloadError: whatever the bytes, they are in range and increase."""
     if rests.dtype != torch.uint8 or lows.dtype != torch.uint8 or lows.numel() < 1 or rests.numel() > size:
         raise PayloadError(f"{rests.numel()} and {lows.numel()} bytes cannot code positions in a vector of {size}")
-    counts, low = counted(rests, 8 * rests.numel()), int(lows[0])
+    counts, low = count_bits(rests, 8 * rests.numel()), int(lows[0])
     count = sum(counts)
     if count > size or low > MOST_LOW or lows.numel() != 1 + packed_bytes(count, low):
         raise PayloadError(f"{lows.numel()} bytes cannot be the low {low} bits of {count} positions")
-    loops = loops_for(lows, dtype=torch.uint8) if (8 * size).bit_length() + low < 62 else None  # no sum is larger
+    loops = loops_for(lows, dtype=torch.uint8) if (8 * size).bit_length() + low < 62 else None  # no overflow
 
     def join(first: int, ones: Tensor) -> tuple[int, int]:
         return first, loops.join_gaps(vector(ones), first, vector(lows[1:]), count, low) if loops else 0
 
-    positions, stretches = marked(rests, 8 * rests.numel(), counts, join)
+    positions, stretches = set_positions(rests, 8 * rests.numel(), counts, join)
     if loops is None:
         positions = _joined(positions, lows[1:], low, size)
     below = 0
     for (first, low_bits), (end, _) in pairwise([*stretches, (count, 0)] if loops else ()):
-        if below:  # which they did not know of
+        if below:  # join_gaps starts at 0 in each stretch
             vector(positions[first:end])[:] += below
         below += low_bits
     if count and int(positions[-1]) >= size:
@@ -74,12 +74,12 @@ def decode(rests: Tensor, lows: Tensor, size: int) -> Tensor:
 
 
 def _joined(ones: Tensor, lows: Tensor, low: int, size: int) -> Tensor:
-    """The positions; where a gap is too large they are too, but never too large for 64 bits."""
-    whole = torch.diff(ones, prepend=ones.new_full((1,), -1)) - 1
-    gaps = (whole.clamp_max_((size >> low) + 1) << low) | unpack(lows, ones.numel(), low).long()
+    """The positions; for gaps that are too large they are out of range, but never overflow 64 bits."""
+    high = torch.diff(ones, prepend=ones.new_full((1,), -1)) - 1
+    gaps = (high.clamp_max_((size >> low) + 1) << low) | unpack(lows, ones.numel(), low).long()
     return (gaps.clamp_max_(size) + 1).cumsum(0) - 1
 
 
 def _least_low(count: int, size: int) -> int:
-    """The fewest low bits that may be best: about as many as a usual gap has, or less if gaps differ much."""
+    """The smallest `low` to try: about the bits of the mean gap, less CHOICES - 1 for gaps that differ much."""
     return max(0, max(1, size // max(1, count)).bit_length() - CHOICES + 1)

@@ -1,11 +1,11 @@
-"""Symbols in Huffman's code: the more frequent, the fewer bits, but whole ones.
+"""Huffman coding: the more frequent a symbol, the fewer bits, but at least one.
 
-Codes are canonical, so the frequencies tell them: ordered by length and then by symbol, each is the one before plus
-one, with zeros behind it if it is longer. They are written highest bit first, into bytes lowest bit first.
+Codes are canonical, so they follow from the frequencies: ordered by length and then by symbol, each is the one before
+plus one, with zeros appended if it is longer. They are written highest bit first, into bytes lowest bit first.
 
-Symbols are cut into chunks of 2**16, and a chunk of at least 1,024 into quarters, all but the last of the same length,
-rounded up. Each part is a stream of whole bytes. First come the lengths of all streams, in two bytes each, then they.
-Where only one symbol occurs, there is nothing.
+Symbols are split into chunks of 2**16, and a chunk of at least 1,024 into quarters, all but the last of the same
+length, rounded up. Each part is a stream of full bytes. The lengths of all streams come first, in two bytes each, then
+the streams. If only one symbol has a frequency, the code is empty.
 """
 
 from functools import cache, lru_cache
@@ -21,39 +21,39 @@ from .frequencies import (
     UNKNOWN,
     Integers,
     Symbols,
-    bits_by,
+    as_symbols,
     checked,
-    in_own_kind,
-    kind_of,
+    decoded_type,
+    encode_constant,
     lengths,
     only_symbol,
-    own_kind,
-    same_symbols,
     span,
+    symbol_type,
+    total_bits,
 )
 from .scratch import scratch
 from .threads import spread
 
-CHUNK, PARTS, CUT = 2**16, 4, 1024  # symbols of a chunk, streams of one, and how many symbols it takes to be cut
-SPARE = 16  # bytes behind a stream that a loop may write to
-MISSING = np.uint64(1 << 16)  # marks what has no code
+CHUNK, PARTS, CUT = 2**16, 4, 1024  # symbols per chunk, streams per chunk, and the least symbols of a split chunk
+SPARE = 16  # bytes after a stream that a loop may write to
+MISSING = np.uint64(1 << 16)  # marks a symbol without a code
 
 
 class Code(NamedTuple):
-    limit: int  # bits of the longest code there may be
+    limit: int  # of the code length, in bits
     lengths: Integers
-    reversed: NDArray[np.uint64]  # the codes, their highest bit lowest
-    single: NDArray[np.uint32]  # by the next bits: the length of a code, the bytes of its symbol (<< 8), and it (<< 16)
-    look: NDArray[np.uint32]  # the same, but of two codes where both are told by these bits and their symbols are bytes
+    reversed: NDArray[np.uint64]  # the codes, with their bits in reverse order
+    single: NDArray[np.uint32]  # by the next bits: code length, bytes of the symbol (<< 8), and the symbol (<< 16)
+    double: NDArray[np.uint32]  # the same for two codes, where both fit into these bits and symbols are bytes
 
 
 def encode(symbols: Symbols, frequencies: Integers) -> NDArray[np.uint8]:
-    """The symbols in as few bits as their frequencies allow for; a ValueError if one is not among them."""
-    known, only = checked(frequencies), only_symbol(frequencies)
-    symbols = in_own_kind(symbols, len(frequencies))
+    """The Huffman code of the symbols; raises ValueError if a symbol has no frequency."""
+    key, only = checked(frequencies), only_symbol(frequencies)
+    symbols = as_symbols(symbols, len(frequencies))
     if only is not None:
-        return same_symbols(symbols, only)
-    code, written = _code(known), _written(known)
+        return encode_constant(symbols, only)
+    code, table = _code(key), _write_table(key)
     counts = _counts(len(symbols))
     sizes = np.empty(len(counts), np.uint16)
     room = -(-int(counts.max(initial=0)) * code.limit // 8) + SPARE
@@ -63,11 +63,11 @@ def encode(symbols: Symbols, frequencies: Integers) -> NDArray[np.uint8]:
     def write(start: int, stop: int) -> NDArray[np.uint8]:
         some, streams = symbols[start:stop], _streams(start, stop)
         if loops is None:
-            return _write(some, counts[streams], written, code.limit, sizes[streams])
-        first, last = (PARTS * room * -(-place // CHUNK) for place in (start, stop))
+            return _write(some, counts[streams], table, code.limit, sizes[streams])
+        first, last = (PARTS * room * -(-edge // CHUNK) for edge in (start, stop))
         to = out[first:last]
         loop = loops.write_huffman12 if code.limit == 12 else loops.write_huffman16
-        used = loop(some, counts[streams], written, room, to, sizes[streams])
+        used = loop(some, counts[streams], table, room, to, sizes[streams])
         if used < 0:
             raise ValueError(UNKNOWN)
         return to[1 : 1 + used]
@@ -77,47 +77,48 @@ def encode(symbols: Symbols, frequencies: Integers) -> NDArray[np.uint8]:
 
 
 def decode(data: NDArray[np.uint8], count: int, frequencies: Integers, dtype: DTypeLike) -> tuple[NDArray[Any], int]:
-    """The `count` symbols that the data begins with, and how many bytes of it they take; or a PayloadError."""
-    known, only = checked(frequencies), only_symbol(frequencies)
-    kind = kind_of(dtype, len(frequencies))
+    """The `count` symbols at the start of the data, and the number of bytes they take; raises PayloadError."""
+    key, only = checked(frequencies), only_symbol(frequencies)
+    kind = decoded_type(dtype, len(frequencies))
     if only is not None:
         return np.full(count, only, kind), 0
-    code, data = _code(known), np.ascontiguousarray(data)
+    code, data = _code(key), np.ascontiguousarray(data)
     number = PARTS * (count // CHUNK) + (0 if count % CHUNK == 0 else 1 if count % CHUNK < CUT else PARTS)
     if 2 * number > len(data):
-        raise PayloadError(f"{len(data)} bytes cannot begin with the lengths of {number} streams")
+        raise PayloadError(f"{len(data)} bytes are too short for the lengths of {number} streams")
     counts, sizes = _counts(count), data[: 2 * number].view("<u2").astype(np.int64)
     shortest, longest = int(code.lengths[code.lengths > 0].min()), int(code.lengths.max())
     if (sizes < -(-counts * shortest // 8)).any() or (sizes > -(-counts * longest // 8)).any():
-        raise PayloadError(f"streams of {count} symbols cannot be as long as they are said to be")
+        raise PayloadError(f"streams of {count} symbols cannot have the declared lengths")
     stops = 2 * number + np.cumsum(sizes)
     used = int(stops[-1]) if number else 0
     if used > len(data):
         raise PayloadError(f"{len(data)} bytes cannot hold streams of {used}")
     starts, ends = stops - sizes, np.empty(number, np.int64)
-    out = np.empty(count, own_kind(len(frequencies)))
+    out = np.empty(count, symbol_type(len(frequencies)))
     bytes_of, loops = counts * out.itemsize, loops_or_none()
 
     def read(start: int, stop: int) -> None:
-        of = _streams(start, stop)
+        streams = _streams(start, stop)
         if loops is None:
-            ends[of] = _read(data, starts[of], counts[of], code, out[start:stop])
+            ends[streams] = _read(data, starts[streams], counts[streams], code, out[start:stop])
         else:
             loop = loops.read_huffman12 if code.limit == 12 else loops.read_huffman16
-            loop(data, starts[of], bytes_of[of], code.look, code.single, out[start:stop].view(np.uint8), ends[of])
+            to = out[start:stop].view(np.uint8)
+            loop(data, starts[streams], bytes_of[streams], code.double, code.single, to, ends[streams])
 
     if number:
         spread(read, count, CHUNK)
-        # A stream ends where it should, with nothing in the rest of its last byte.
+        # Every stream must end at its declared length, with zeros in the rest of its last byte.
         if (-(-ends // 8) != stops).any() or (data[stops - 1] >> (ends - 1 & 7) >> 1).any():
-            raise PayloadError("streams are longer or shorter than what is in them")
+            raise PayloadError("streams are longer or shorter than their symbols")
     return out.astype(kind, copy=False), used
 
 
 def bits(counts: Integers, frequencies: Integers) -> int:
-    """How many bits so many of each symbol take, without the lengths of streams and what fills their last bytes."""
+    """The bits that `counts` of each symbol take, without stream lengths and padding."""
     checked(frequencies)
-    return int(bits_by(lengths(frequencies, _limit(len(frequencies))).astype(np.int64), counts, frequencies))
+    return int(total_bits(lengths(frequencies, _limit(len(frequencies))).astype(np.int64), counts, frequencies))
 
 
 def _limit(alphabet: int) -> int:
@@ -125,7 +126,7 @@ def _limit(alphabet: int) -> int:
 
 
 def _counts(count: int) -> Integers:
-    """How many symbols are in each stream."""
+    """The number of symbols in each stream."""
     rest = count % CHUNK
     quarter = -(-rest // PARTS)
     last = [quarter] * (PARTS - 1) + [rest - quarter * (PARTS - 1)] if rest >= CUT else [rest] if rest else []
@@ -133,30 +134,30 @@ def _counts(count: int) -> Integers:
 
 
 def _streams(start: int, stop: int) -> slice:
-    """Those of the chunks that begin there."""
+    """The streams of the chunks from `start` to `stop`."""
     return slice(PARTS * (start // CHUNK), PARTS * -(-stop // CHUNK))
 
 
 @lru_cache(maxsize=8)
 def _code(frequencies: bytes) -> Code:
-    given = np.frombuffer(frequencies, np.int64)
-    limit = _limit(len(given))
-    long = lengths(given, limit).astype(np.int64)
-    there = long.nonzero()[0]
-    order = there[np.argsort(long[there], kind="stable")]
-    room = 1 << limit - long[order]  # how many of the longest codes would begin like it
+    counts = np.frombuffer(frequencies, np.int64)
+    limit = _limit(len(counts))
+    long = lengths(counts, limit).astype(np.int64)
+    present = long.nonzero()[0]
+    order = present[np.argsort(long[present], kind="stable")]
+    room = 1 << limit - long[order]  # number of codes of `limit` bits with this prefix
     if int(room.sum()) != 1 << limit:
-        return Code(limit, long, np.zeros(len(given), np.uint64), *[np.zeros(0, np.uint32)] * 2)  # only one symbol
-    turned = _turned(limit)
-    codes = np.zeros(len(given), np.uint64)
-    codes[order] = turned[np.cumsum(room) - room]
-    size = own_kind(len(given))(0).itemsize
-    single = np.repeat((order << 16 | size << 8 | long[order]).astype(np.uint32), room)[turned]
+        return Code(limit, long, np.zeros(len(counts), np.uint64), *[np.zeros(0, np.uint32)] * 2)  # a single symbol
+    reversed_bits = _reversed(limit)
+    codes = np.zeros(len(counts), np.uint64)
+    codes[order] = reversed_bits[np.cumsum(room) - room]
+    size = symbol_type(len(counts))(0).itemsize
+    single = np.repeat((order << 16 | size << 8 | long[order]).astype(np.uint32), room)[reversed_bits]
     return Code(limit, long, codes, single, _doubled(single, limit) if size == 1 else single)
 
 
 def _doubled(single: NDArray[np.uint32], limit: int) -> NDArray[np.uint32]:
-    """With a second symbol, where bits that are left tell one."""
+    """The table with a second symbol, where the remaining bits contain its code."""
     long = single & 0xFF
     then = single[np.arange(len(single)) >> long]
     both = long + (then & 0xFF)
@@ -164,61 +165,61 @@ def _doubled(single: NDArray[np.uint32], limit: int) -> NDArray[np.uint32]:
 
 
 @lru_cache(maxsize=8)
-def _written(frequencies: bytes) -> NDArray[np.uint64]:
-    """For every number that a symbol may be: its code at the top, and the code's length at the bottom."""
+def _write_table(frequencies: bytes) -> NDArray[np.uint64]:
+    """For every value of the symbol type: the code in the top bits, and its length in the lowest."""
     code = _code(frequencies)
-    written = np.full(span(len(code.lengths)), MISSING)
-    there = code.lengths.nonzero()[0]
-    long = code.lengths[there].astype(np.uint64)
-    written[there] = code.reversed[there] << np.uint64(64) - long | long
-    return written
+    table = np.full(span(len(code.lengths)), MISSING)
+    present = code.lengths.nonzero()[0]
+    long = code.lengths[present].astype(np.uint64)
+    table[present] = code.reversed[present] << np.uint64(64) - long | long
+    return table
 
 
 @cache
-def _turned(bits: int) -> Integers:
-    """Every number of so many bits, with its bits in the opposite order."""
-    turned = np.zeros(1, np.int64)
+def _reversed(bits: int) -> Integers:
+    """Every number of `bits` bits, with its bits in reverse order."""
+    reversed_bits = np.zeros(1, np.int64)
     for _ in range(bits):
-        turned = np.concatenate([turned << 1, turned << 1 | 1])
-    return turned
+        reversed_bits = np.concatenate([reversed_bits << 1, reversed_bits << 1 | 1])
+    return reversed_bits
 
 
 def _write(
-    symbols: Symbols, counts: Integers, written: NDArray[np.uint64], limit: int, sizes: NDArray[np.uint16]
+    symbols: Symbols, counts: Integers, table: NDArray[np.uint64], limit: int, sizes: NDArray[np.uint16]
 ) -> NDArray[np.uint8]:
-    """What the loop writes, bit by bit of all codes of some streams."""
+    """The numpy twin of the loop: writes one bit of all codes of some streams at a time."""
     parts, first = [np.empty(0, np.uint8)], 0
     for k in range(0, len(counts), PARTS):
         last = first + int(counts[k : k + PARTS].sum())
-        codes = written[symbols[first:last]]
+        codes = table[symbols[first:last]]
         if (codes & MISSING).any():
             raise ValueError(UNKNOWN)
         long = codes & np.uint64(0xFF)
         values, long = codes >> np.uint64(64) - long, long.astype(np.int64)
         ends, stops = np.cumsum(long), np.cumsum(counts[k : k + PARTS])
-        whole = -(-np.diff(ends[stops - 1], prepend=0) // 8)
-        sizes[k : k + PARTS] = whole
-        moved = 8 * (np.cumsum(whole) - whole) - np.concatenate([[0], ends[stops[:-1] - 1]])
-        places = ends - long + np.repeat(moved, counts[k : k + PARTS])
-        out = np.zeros(8 * int(whole.sum()), np.uint8)
+        nbytes = -(-np.diff(ends[stops - 1], prepend=0) // 8)
+        sizes[k : k + PARTS] = nbytes
+        shifts = 8 * (np.cumsum(nbytes) - nbytes) - np.concatenate([[0], ends[stops[:-1] - 1]])
+        positions = ends - long + np.repeat(shifts, counts[k : k + PARTS])
+        out = np.zeros(8 * int(nbytes.sum()), np.uint8)
         for bit in range(limit):
-            there = long > bit
-            out[places[there] + bit] = values[there] >> np.uint64(bit) & np.uint64(1)
+            present = long > bit
+            out[positions[present] + bit] = values[present] >> np.uint64(bit) & np.uint64(1)
         parts.append(np.packbits(out, bitorder="little"))
         first = last
     return np.concatenate(parts)
 
 
 def _read(data: NDArray[np.uint8], starts: Integers, counts: Integers, code: Code, out: NDArray[Any]) -> Integers:
-    """What the loop reads, a symbol of all streams at a time, and where they end."""
+    """The numpy twin of the loop: reads one symbol of all streams at a time. Returns where the streams end."""
     padded = np.concatenate([data, np.zeros(3, np.uint8)]).astype(np.uint32)
-    words = padded[:-2] | padded[1:-1] << 8 | padded[2:] << 16  # from every byte on, and one beyond the last
-    places, mask, most, fewest = 8 * starts, (1 << code.limit) - 1, int(counts.max()), int(counts.min())
+    words = padded[:-2] | padded[1:-1] << 8 | padded[2:] << 16  # 24 bits from each byte on, and a word past the end
+    positions, mask, most, fewest = 8 * starts, (1 << code.limit) - 1, int(counts.max()), int(counts.min())
     found = np.empty((most, len(counts)), np.uint32)
     for i in range(most):
-        at = np.minimum(places >> 3, len(data))
-        found[i] = code.single[words[at] >> (places & 7) & mask]
+        at = np.minimum(positions >> 3, len(data))
+        found[i] = code.single[words[at] >> (positions & 7) & mask]
         steps = found[i] & 0xFF
-        places += steps if i < fewest else steps * (i < counts)
+        positions += steps if i < fewest else steps * (i < counts)
     np.copyto(out, np.concatenate([found[:n, k] >> 16 for k, n in enumerate(counts)]), casting="unsafe")
-    return places
+    return positions

@@ -1,8 +1,8 @@
-"""Sizes that loops and those who call them must agree on, as nothing checks it."""
+"""Sizes that loops and their callers must agree on; nothing checks them."""
 
-LOW_BITS = 15  # of a size by its bits, which has 31
-STRETCH = 2**14  # entries whose squares are summed by themselves
-PIECE, ABREAST = 2048, 32  # entries that are summed together, and in how many sums
-WORD = 64  # entries that are looked at together: where places are noted, there is room for so many more
-# How an entry is rounded: to a step of the scale, to one of some levels, or to a power of two.
-NEAREST, BY_CHANCE, TO_LEVELS, TO_POWERS, TO_NEAREST_POWER = range(5)
+LOW_BITS = 15  # low bits of a size; a size is the 31 bits of a float without its sign
+STRETCH = 2**14  # entries whose squares are summed on their own
+PIECE, ABREAST = 2048, 32  # entries that are summed on their own, and the number of parallel sums
+WORD = 64  # entries that are compared at once: buffers of positions need room for that many more
+# How an entry is rounded: to a step of the scale, to one of several levels, or to a power of two.
+NEAREST, STOCHASTIC, TO_LEVELS, TO_POWERS, TO_NEAREST_POWER = range(5)

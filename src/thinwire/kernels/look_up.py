@@ -1,4 +1,4 @@
-"""Rounding to a table of numbers, and back, with a look-up for each entry."""
+"""Rounding to a table of numbers, and back, with one table look-up per entry."""
 
 import numpy as np
 import torch
@@ -7,13 +7,13 @@ from torch import Tensor
 from .compiled import loops_for, vector
 from .threads import spread
 
-MANTISSA = 23  # bits of a float's
+MANTISSA = 23  # bits of a 32-bit float's mantissa
 
 
 def ranked(x: Tensor, table: Tensor, bits: int, middle: int, strange: int) -> Tensor:
-    """middle + the rank of each entry's size, with its sign, as uint8; `strange` for what is not finite.
+    """middle +- the rank of each entry's magnitude, by its sign, as uint8; `strange` for entries that are not finite.
 
-    It is the same for all sizes that share their exponent and so many bits of mantissa: the table has it for each.
+    The rank depends only on the exponent and the first `bits` bits of the mantissa, which index the table.
     """
     shift = MANTISSA - bits
     loops = loops_for(x)
@@ -30,7 +30,7 @@ def ranked(x: Tensor, table: Tensor, bits: int, middle: int, strange: int) -> Te
 
 
 def looked_up(codes: Tensor, numbers: Tensor) -> Tensor:
-    """The number of each code, of which none is beyond the table."""
+    """The number of each code; all codes must be within the table."""
     loops = loops_for(codes, dtype=torch.uint8) if numbers.dtype == torch.float32 else None
     if loops is None:
         return numbers[codes.long()]

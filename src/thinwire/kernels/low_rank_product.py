@@ -1,4 +1,4 @@
-"""Products with thin factors, which are given as rows: of a matrix with a factor, and of two factors."""
+"""Products with low-rank factors, given as rows: of a factor and a matrix, and of two factors."""
 
 import numpy as np
 import torch
@@ -7,13 +7,14 @@ from torch import Tensor
 from ..core.lazy import DeferredDifference, Lazy
 from .compiled import array, loops_for
 
-FEW = 8  # rows of a factor up to which going through them one by one beats the math libraries
+FEW = 8  # rank up to which loops over the rows beat the math libraries
 
 
 def aligned(x: Tensor) -> Tensor:
-    """The same numbers where a fresh tensor would be: elsewhere in memory, the math libraries may round differently.
+    """The tensor, copied if it is not aligned as a new tensor is.
 
-    Where a gradient lies depends on DDP's buckets, where a reply lies on what else is said in the round.
+    At other addresses, math libraries may round differently. The address of a gradient depends on DDP's buckets,
+    that of a reply on the other messages of the round.
     """
     return x if x.is_contiguous() and x.data_ptr() % 64 == 0 else x.clone(memory_format=torch.contiguous_format)
 
@@ -41,7 +42,7 @@ def sums(weights: Tensor, matrix: Tensor) -> Tensor:
 
 
 class LowRankProduct(Lazy):
-    """A matrix that is not written out yet: the sum over i of left[i] (a column) times right[i] (a row)."""
+    """A matrix that is not materialized yet: the sum over i of left[i] (a column) times right[i] (a row)."""
 
     def __init__(self, left: Tensor, right: Tensor, like: Tensor) -> None:
         self.left, self.right = left, right
@@ -49,7 +50,7 @@ class LowRankProduct(Lazy):
         self.few = left.shape[0] <= FEW
 
     def copy_to(self, target: Tensor) -> None:
-        """Write it into a tensor of its shape."""
+        """Write the product into a tensor of its shape."""
         loops = loops_for(self.left, self.right, target) if self.few else None
         if loops is not None:
             loops.product(array(self.left), array(self.right), array(target))
@@ -65,7 +66,7 @@ class LowRankProduct(Lazy):
         return DeferredDifference(total, self)
 
     def add_rest(self, x: Tensor, decay: float, total: Tensor, out: Tensor) -> None:
-        """Write x + decay * (total - itself), each of them a tensor of its shape."""
+        """Write x + decay * (total - the product) into `out`."""
         loops = loops_for(self.left, self.right, x, total, out) if self.few else None
         if loops is not None:
             factors = array(self.left), array(self.right)
@@ -79,9 +80,9 @@ class LowRankProduct(Lazy):
 
 
 def renewed(factor: Tensor, last: Tensor) -> Tensor:
-    """The factor to go on from: each row at size 1, so that products neither vanish nor overflow as steps go by.
+    """The start of the next power iteration: each row scaled to maximum magnitude 1, against underflow and overflow.
 
-    A row of zeros would stay zero for good, so there the last one is kept.
+    A row of zeros would stay zero forever, so the row of the last factor replaces it.
     """
     loops = loops_for(factor, last)
     if loops is None:

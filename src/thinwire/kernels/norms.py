@@ -1,4 +1,4 @@
-"""Norms of blocks. Squares are summed in 64 bits and in an order that the sizes alone decide, whoever does it."""
+"""Norms of blocks. Squares are summed in 64 bits, in an order that depends on the sizes only: loops and torch agree."""
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from .threads import spread
 
 
 def norms(flat: Tensor, block: int, power: float) -> Tensor:
-    """(sum |x|^power)^(1/power) of each block: an infinite power is the largest size; NaN where there is one."""
+    """(sum |x|^power)^(1/power) of each block; the largest magnitude if the power is infinite. NaN if an entry is."""
     if power == torch.inf:
         return largest(flat, block)
     if power == 2 and flat.dtype == torch.float32:
@@ -23,32 +23,32 @@ def norms(flat: Tensor, block: int, power: float) -> Tensor:
 
 
 def _within(norm: Tensor, dtype: torch.dtype) -> Tensor:
-    """Norms, no larger than a type has numbers for; one that is not finite is of entries that are not."""
+    """Norms, clamped to the range of the type unless entries are not finite."""
     limit = torch.finfo(dtype).max
     norm = norm.where(norm.isinf(), norm.clamp(max=limit)).to(dtype)
     return norm.masked_fill_(norm.isnan(), torch.nan)
 
 
 def largest(flat: Tensor, block: int) -> Tensor:
-    """The largest size in each block; NaN if there is one."""
+    """The largest magnitude in each block; NaN if an entry is NaN."""
     loops = loops_for(flat)
     if loops is None:
         return quantize.largest(flat, block)
     rows, columns, length = _stretches(flat, block)
     found = torch.empty(rows, columns)
     bits, out = vector(flat).view(np.int32), found.numpy()
-    spread(lambda i, end: loops.peaks(bits, block, i // length, end // length, out), rows * columns * length, length)
+    spread(lambda i, end: loops.largest(bits, block, i // length, end // length, out), rows * columns * length, length)
     return found.amax(1) if columns else found.new_empty(rows)
 
 
 def _stretches(flat: Tensor, block: int) -> tuple[int, int, int]:
-    """How many blocks, how many stretches in each, and how long one is."""
+    """The number of blocks, the number of stretches per block, and the length of a stretch."""
     length = min(block, STRETCH)
     return -(-flat.numel() // block), -(-min(block, max(flat.numel(), 1)) // length), length
 
 
 def _squares(flat: Tensor, block: int) -> Tensor:
-    """The sums of the stretches of every block."""
+    """The sum of squares of each stretch of each block."""
     rows, columns, length = _stretches(flat, block)
     loops = loops_for(flat)
     if loops is not None:
@@ -59,8 +59,8 @@ def _squares(flat: Tensor, block: int) -> Tensor:
     squares = in_blocks(flat, block).double().square()
     padded = -(-length // ABREAST) * ABREAST
     squares = torch.nn.functional.pad(squares, (0, columns * padded - squares.shape[1]))
-    abreast = squares.view(rows, columns, padded // ABREAST, ABREAST).cumsum(2)[:, :, -1]
-    while abreast.shape[2] > 1:
-        half = abreast.shape[2] // 2
-        abreast = abreast[:, :, :half] + abreast[:, :, half:]
-    return abreast.squeeze(2)
+    parallel = squares.view(rows, columns, padded // ABREAST, ABREAST).cumsum(2)[:, :, -1]
+    while parallel.shape[2] > 1:
+        half = parallel.shape[2] // 2
+        parallel = parallel[:, :, :half] + parallel[:, :, half:]
+    return parallel.squeeze(2)

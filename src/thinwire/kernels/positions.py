@@ -1,8 +1,8 @@
-"""Sorted positions in a vector, coded in a size that only the two counts decide.
+"""Sorted positions in a vector, coded in a length that depends only on their number and the vector's size.
 
-Few of many (Elias-Fano): a position is cut into `low` bits, sent as they are, and the rest, sent as a bitmap in which
-the i-th one stands at (position >> low) + i; for k of n that is about k * (2 + log2(n / k)) bits. Where a bitmap of the
-whole vector is no longer than that, it is sent instead; and none or all of the positions need not be told.
+Elias-Fano: a position is split into its `low` lowest bits, sent as they are, and the rest, sent as a bitmap in which
+the i-th one stands at (position >> low) + i; for k of n positions that is about k * (2 + log2(n / k)) bits. Where a
+bitmap of the whole vector is no longer, it is sent instead. If no or all positions are sent, the code is empty.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..core import PayloadError
-from .bitmaps import counted, marked
+from .bitmaps import count_bits, set_positions
 from .bits import pack, packed_bytes, unpack
 from .compiled import loops_for, vector
 
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 def coded_bytes(count: int, size: int) -> int:
     if count in (0, size):
         return 0
-    return min(packed_bytes(size, 1), _cut_bytes(count, size))
+    return min(packed_bytes(size, 1), _split_bytes(count, size))
 
 
 def encode(positions: Tensor, size: int) -> Tensor:
@@ -30,7 +30,7 @@ def encode(positions: Tensor, size: int) -> Tensor:
     count, device = positions.numel(), positions.device
     if count in (0, size):
         return torch.empty(0, dtype=torch.uint8, device=device)
-    if not _is_cut(count, size):
+    if not _is_split(count, size):
         return _bitmap(positions, size)
     low = _low_bits(count, size)
     loops = loops_for(positions, dtype=torch.int64)
@@ -50,8 +50,8 @@ def decode(coded: Tensor, count: int, size: int) -> Tensor:
         raise PayloadError(f"{coded.numel()} bytes cannot code {count} positions in a vector of {size}")
     if count in (0, size):
         return torch.arange(count, device=coded.device)
-    if not _is_cut(count, size):
-        return _marked(coded, size, count, lambda first, ones: None)[0]
+    if not _is_split(count, size):
+        return _set_positions(coded, size, count, lambda first, ones: None)[0]
     low = _low_bits(count, size)
     split = packed_bytes(count, low)
     loops = loops_for(coded, dtype=torch.uint8)
@@ -59,7 +59,7 @@ def decode(coded: Tensor, count: int, size: int) -> Tensor:
     def join(first: int, ones: Tensor) -> tuple[int, bool]:
         return first, loops.join_positions(vector(ones), first, vector(coded[:split]), count, low) if loops else True
 
-    positions, stretches = _marked(coded[split:], _rest_bits(count, size), count, join)
+    positions, stretches = _set_positions(coded[split:], _rest_bits(count, size), count, join)
     if loops is None:
         high = positions - torch.arange(count, device=coded.device)
         positions = (high << low) | unpack(coded[:split], count, low).long()
@@ -72,11 +72,11 @@ def decode(coded: Tensor, count: int, size: int) -> Tensor:
     return positions
 
 
-def _is_cut(count: int, size: int) -> bool:
-    return _cut_bytes(count, size) < packed_bytes(size, 1)
+def _is_split(count: int, size: int) -> bool:
+    return _split_bytes(count, size) < packed_bytes(size, 1)
 
 
-def _cut_bytes(count: int, size: int) -> int:
+def _split_bytes(count: int, size: int) -> int:
     return packed_bytes(count, _low_bits(count, size)) + packed_bytes(_rest_bits(count, size), 1)
 
 
@@ -99,10 +99,10 @@ def _bitmap(positions: Tensor, size: int) -> Tensor:
     return pack(marks, 1)
 
 
-def _marked(
+def _set_positions(
     bitmap: Tensor, size: int, count: int, then: Callable[[int, Tensor], Result]
 ) -> tuple[Tensor, list[Result]]:
-    counts = counted(bitmap, size)
+    counts = count_bits(bitmap, size)
     if sum(counts) != count:
-        raise PayloadError(f"the bitmap of positions marks {sum(counts)} of them, not {count}")
-    return marked(bitmap, size, counts, then)
+        raise PayloadError(f"the bitmap has {sum(counts)} positions, not {count}")
+    return set_positions(bitmap, size, counts, then)

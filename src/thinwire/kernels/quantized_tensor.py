@@ -1,4 +1,4 @@
-"""Tensors that are told by codes of few bits and a scale for each block, not written out until it is known where."""
+"""Quantized tensors, given by packed codes and a scale per block, and materialized where they are needed."""
 
 from typing import Any, NamedTuple
 
@@ -16,36 +16,35 @@ from .threads import spread
 WIDTHS = (1, 2, 4, 8)  # bits of a code that loops read
 
 
-class Meaning(NamedTuple):
-    """What a code stands for: (factor * code + offset) * scale."""
+class Uniform(NamedTuple):
+    """Uniform levels: a code stands for (factor * code + offset) * scale."""
 
     bits: int
     factor: int
     offset: int
-    block: int | None = None  # entries that share a scale; all, if it is not told
+    block: int | None = None  # entries that share a scale; None: all
 
     @property
     def most(self) -> float:
-        """The largest size that is told, in scales."""
+        """The largest magnitude, in units of the scale."""
         return max(abs(self.offset), abs(self.factor * ((1 << self.bits) - 1) + self.offset))
 
     def numbers(self, codes: Tensor, dtype: torch.dtype) -> Tensor:
-        """What they stand for, in scales."""
+        """The numbers that codes stand for, in units of the scale."""
         return codes.to(dtype).mul_(self.factor).add_(self.offset)
 
     @property
-    def given(self) -> tuple[Any, ...]:
-        """To loops, of which the names end in..."""
+    def arguments(self) -> tuple[Any, ...]:
+        """The arguments of the loops whose names end in `kind`."""
         return np.float32(self.factor), np.float32(self.offset)
 
     @property
     def kind(self) -> str:
-        """... this."""
-        return "coded"
+        return "uniform"
 
 
 class Levels(NamedTuple):
-    """What a code stands for: a number of a table, which has one for every code, times the scale."""
+    """Levels of a table: a code stands for table[code] * scale; the table has an entry for every code."""
 
     bits: int
     table: Tensor
@@ -59,7 +58,7 @@ class Levels(NamedTuple):
         return self.table.to(codes.device, dtype)[codes.long()]
 
     @property
-    def given(self) -> tuple[Any, ...]:
+    def arguments(self) -> tuple[Any, ...]:
         return (vector(self.table.to(torch.float32)),)
 
     @property
@@ -68,16 +67,16 @@ class Levels(NamedTuple):
 
 
 class QuantizedTensor(Lazy):
-    """The tensor that codes stand for, in the shape and type of another; checked to be one."""
+    """The tensor that codes stand for, with the shape and type of `like`; checks that sizes and types match."""
 
-    def __init__(self, packed: Tensor, scale: Tensor, meaning: Meaning | Levels, like: Tensor) -> None:
+    def __init__(self, packed: Tensor, scale: Tensor, levels: Uniform | Levels, like: Tensor) -> None:
         size, wide = like.numel(), torch.promote_types(like.dtype, torch.float32)
-        blocks = -(-size // meaning.block) if meaning.block else 1
-        if packed.dtype != torch.uint8 or packed.shape != (packed_bytes(size, meaning.bits),):
-            raise PayloadError(f"{packed.dtype} {tuple(packed.shape)} cannot be {size} codes of {meaning.bits} bits")
+        blocks = -(-size // levels.block) if levels.block else 1
+        if packed.dtype != torch.uint8 or packed.shape != (packed_bytes(size, levels.bits),):
+            raise PayloadError(f"{packed.dtype} {tuple(packed.shape)} cannot be {size} codes of {levels.bits} bits")
         if scale.dtype != wide or scale.numel() != blocks or scale.device != packed.device:
             raise PayloadError(f"{scale.dtype} {tuple(scale.shape)} cannot be the {wide} scales of {blocks} blocks")
-        self.packed, self.scale, self.meaning = packed, scale.reshape(-1), meaning
+        self.packed, self.scale, self.levels = packed, scale.reshape(-1), levels
         self.shape, self.dtype, self.device = like.shape, like.dtype, packed.device
 
     def copy_to(self, target: Tensor) -> None:
@@ -85,22 +84,22 @@ class QuantizedTensor(Lazy):
         if loops is None:
             target.copy_(self._plain().view(target.shape))
             return
-        to, codes, write = vector(target), self._codes(), getattr(loops, f"write_{self.meaning.kind}")
+        to, codes, write = vector(target), self._codes(), getattr(loops, f"write_{self.levels.kind}")
         spread(lambda start, stop: write(*codes, start, stop, to), len(to))
 
     def add_to(self, total: Tensor, weight: float | None = None) -> None:
-        """Add it, times a weight if one is given, to a contiguous tensor of its shape."""
+        """Add the tensor, times a weight if one is given, to a contiguous tensor of its shape."""
         loops = self._loops(total)
         if loops is None:
             added = self._plain().to(total.dtype).view(total.shape)
             total.add_(added if weight is None else added * weight)
             return
         to, codes, times = vector(total), self._codes(), np.float32(1 if weight is None else weight)
-        add = getattr(loops, f"add_{self.meaning.kind}")
+        add = getattr(loops, f"add_{self.levels.kind}")
         spread(lambda start, stop: add(*codes, start, stop, times, to), len(to))
 
     def rest_of(self, total: Tensor) -> DeferredDifference:
-        """What it leaves of a total: taken away when the next message is added, in one pass."""
+        """The residual total - self, computed when the next tensor is added to it, in one pass."""
         return DeferredDifference(total, self) if total.dtype == self.dtype else super().rest_of(total)
 
     def add_rest(self, x: Tensor, decay: float, total: Tensor, out: Tensor) -> None:
@@ -112,15 +111,15 @@ class QuantizedTensor(Lazy):
             out.add_(x)
             return
         others = vector(x), np.float32(decay), vector(total), vector(out)
-        codes, add_rest = self._codes(), getattr(loops, f"add_rest_of_{self.meaning.kind}")
+        codes, add_rest = self._codes(), getattr(loops, f"add_rest_of_{self.levels.kind}")
         spread(lambda start, stop: add_rest(*codes, start, stop, *others), out.numel())
 
     def times(self, factor: float) -> "QuantizedTensor":
-        return QuantizedTensor(self.packed, self.scale * factor, self.meaning, outline(self))
+        return QuantizedTensor(self.packed, self.scale * factor, self.levels, outline(self))
 
     def bound(self) -> float:
-        """What no entry exceeds in size; NaN or infinity if there may be one."""
-        return float((self.scale.abs().amax() * self.meaning.most).to(self.dtype)) if self.scale.numel() else 0.0
+        """An upper bound of magnitudes; NaN or infinity if an entry may be."""
+        return float((self.scale.abs().amax() * self.levels.most).to(self.dtype)) if self.scale.numel() else 0.0
 
     def _loops(self, *others: Tensor) -> Any:
         if self.dtype != torch.float32:
@@ -128,20 +127,20 @@ class QuantizedTensor(Lazy):
         return loops_for(self.scale, *others) and loops_for(self.packed, dtype=torch.uint8)
 
     def _codes(self) -> tuple[Any, ...]:
-        size, bits, packed = self.shape.numel(), self.meaning.bits, self.packed
-        if bits not in WIDTHS:  # loops do not read these: a byte for each
+        size, bits, packed = self.shape.numel(), self.levels.bits, self.packed
+        if bits not in WIDTHS:  # loops do not read this width: one byte per code
             packed, bits = unpack(packed, size, bits), 8
-        return vector(packed), bits, *self.meaning.given, vector(self.scale), self.meaning.block or max(1, size)
+        return vector(packed), bits, *self.levels.arguments, vector(self.scale), self.levels.block or max(1, size)
 
     def _plain(self) -> Tensor:
-        size, block = self.shape.numel(), self.meaning.block
-        steps = self.meaning.numbers(unpack(self.packed, size, self.meaning.bits), self.scale.dtype)
+        size, block = self.shape.numel(), self.levels.block
+        steps = self.levels.numbers(unpack(self.packed, size, self.levels.bits), self.scale.dtype)
         if block is None:
             steps.mul_(self.scale)
         else:
             steps = pad(steps, (0, -size % block)) if size % block else steps
             steps = steps.view(-1, block).mul_(self.scale[:, None]).view(-1)[:size]
         if self.dtype != self.scale.dtype:
-            limit = torch.finfo(self.dtype).max  # what is rounded up may be beyond it
+            limit = torch.finfo(self.dtype).max  # rounding up may have exceeded it
             steps = steps.clamp_(-limit, limit)
         return steps.to(self.dtype).view(self.shape)

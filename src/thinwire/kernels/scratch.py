@@ -1,4 +1,4 @@
-"""Memory that kernels write to in every call: to get fresh pages costs more than to fill them."""
+"""Memory that kernels reuse from call to call: getting fresh pages costs more than filling them."""
 
 import threading
 from typing import TypeVar
@@ -9,17 +9,17 @@ from numpy.typing import NDArray
 Number = TypeVar("Number", bound=np.generic)
 
 
-class _Kept(threading.local):
+class _Arrays(threading.local):
     def __init__(self) -> None:
         self.arrays: dict[tuple[str, type[np.generic]], NDArray[np.generic]] = {}
 
 
-_kept = _Kept()
+_local = _Arrays()
 
 
-def scratch(what: str, size: int, dtype: type[Number]) -> NDArray[Number]:
-    """An array of this size, with anything in it; the same one when this thread asks for as much of the same again."""
-    array = _kept.arrays.get((what, dtype))
+def scratch(name: str, size: int, dtype: type[Number]) -> NDArray[Number]:
+    """An uninitialized array of this size; a thread gets the same memory again for the same name and dtype."""
+    array = _local.arrays.get((name, dtype))
     if array is None or len(array) < size:
-        array = _kept.arrays[what, dtype] = np.empty(size, dtype)
-    return array[:size]  # type: ignore[return-value]  # it was made of this type
+        array = _local.arrays[name, dtype] = np.empty(size, dtype)
+    return array[:size]  # type: ignore[return-value]  # the key has the type

@@ -1,8 +1,9 @@
-"""The largest entries of a vector by size; of equal ones, the first.
+"""The entries of largest magnitude in a vector; of equal ones, the first.
 
-A sample tells about how large an entry has to be. One pass notes those that are, a few more than are wanted, and the
-exact ones are found among them. Where that fails because a great many are just as large as the sample says, one more
-pass counts them. If that fails too, sizes are counted by their bits, which takes two passes whatever they are.
+A sample gives an estimate of the smallest selected size. One pass collects the entries of at least that size (the
+candidates, a few more than needed), and the exact ones are selected from them. If that fails because very many entries
+have just the estimated size, one more pass counts them. If that fails too, sizes are counted by their bits, which
+always takes two passes. A size is the bits of a float without its sign, ordered as magnitudes are.
 """
 
 from math import sqrt
@@ -22,13 +23,13 @@ from .sparse_tensor import SparseTensor
 from .threads import spread, stretches
 
 SAMPLE = 2**15  # entries
-FAR = 2**22  # entries: far more than a cache holds
-MANY = 1 / 8  # of all: to find so many, or more, a sample saves nothing
+FAR = 2**22  # entries: far more than fit into a cache
+MANY = 1 / 8  # of all entries: from this ratio on, a sample saves nothing
 INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-class Noted(NamedTuple):
-    """Where entries are at least as large as those wanted, and their bits."""
+class Candidates(NamedTuple):
+    """Positions and bits of a superset of the selected entries."""
 
     where: NDArray[np.int64]
     bits: NDArray[np.int32]
@@ -40,23 +41,23 @@ def largest(x: Tensor, count: int) -> SparseTensor:
     if loops is None or count == 0:
         where = _plain(flat, count)
         return SparseTensor(flat.index_select(0, where), where, x)
-    return SparseTensor(*_exact(loops, flat, count, _noted(loops, flat, None, 1.0, flat, count)), x)
+    return SparseTensor(*_exact(loops, flat, count, _find_candidates(loops, flat, None, 1.0, flat, count)), x)
 
 
 def largest_of_sum(x: Tensor, rest: DeferredDifference, decay: float, out: Tensor, count: int) -> SparseTensor:
     """Write x + decay * rest into `out`, and find its largest entries, in one pass."""
     flat, total = x.contiguous().view(-1), out.view(-1)
     loops = loops_for(flat, rest.total, out)
-    if loops is None or rest.sent is not None or not _sampled(flat.numel(), count):
+    if loops is None or rest.sent is not None or not _use_sample(flat.numel(), count):
         return largest(rest.added_to(x, decay, out), count)
-    noted = _noted(loops, flat, rest.total.view(-1), decay, total, count)
-    return SparseTensor(*_exact(loops, total, count, noted), out)
+    candidates = _find_candidates(loops, flat, rest.total.view(-1), decay, total, count)
+    return SparseTensor(*_exact(loops, total, count, candidates), out)
 
 
 def _plain(flat: Tensor, count: int) -> Tensor:
     if count == 0:
         return torch.empty(0, dtype=torch.int64, device=flat.device)
-    # The bits of sizes are ordered as the sizes are, and NaN is the largest.
+    # The bits are ordered as the magnitudes are, and NaN is the largest.
     sizes = flat.abs().view(INTEGERS[flat.element_size()])
     least = sizes.topk(count, sorted=False).values.min()
     larger, equal = sizes > least, sizes == least
@@ -64,29 +65,29 @@ def _plain(flat: Tensor, count: int) -> Tensor:
     return (larger | first).nonzero().squeeze(1)
 
 
-def _sampled(size: int, count: int) -> bool:
-    """Whether a sample can tell how large an entry has to be."""
+def _use_sample(size: int, count: int) -> bool:
+    """Whether a sample can estimate the smallest selected size."""
     return size >= 2 * SAMPLE and 0 < count < MANY * size
 
 
-def _noted(
+def _find_candidates(
     loops: ModuleType, x: Tensor, rest: Tensor | None, decay: float, out: Tensor, count: int
-) -> Noted | np.int32 | None:
-    """A few more entries than are wanted, all of them at least as large, or all that are not zero if there are fewer.
+) -> Candidates | np.int32 | None:
+    """The candidates: all entries from the estimated size on, or all nonzero entries if there are fewer than `count`.
 
-    Where the sample misled, the size that it told of; None without a sample.
+    Returns the estimated size instead if it gave too few or too many; None if no sample is used.
     """
     size = x.numel()
-    if not _sampled(size, count):
+    if not _use_sample(size, count):
         return None
     xs, outs, factor = vector(x), vector(out), np.float32(decay if rest is not None else 0)
     rests = xs if rest is None else vector(rest)
     sample = np.empty(SAMPLE, np.float32)
     loops.sample_sum(xs, rests, factor, sample)
-    # So far down that too few would be an accident of four standard deviations, and then they are counted.
+    # A margin of four standard deviations, so that there are hardly ever too few candidates.
     usual = count * SAMPLE / size
     down = SAMPLE - int(usual + 4 * sqrt(usual) + 8)
-    # Zeros need not be noted: it is known where they are, when all others are.
+    # Zeros need not be collected: the positions of all others give theirs.
     least = np.int32(max(1, np.partition(_without_sign(sample.view(np.int32)), down)[down]))
     cut = stretches(size, 64)
     room = min(cut[0][1], 2 * (SAMPLE - down) * size // SAMPLE) + WORD
@@ -94,46 +95,48 @@ def _noted(
     where, bits = scratch("where", len(cut) * room, np.int64), scratch("bits", len(cut) * room, np.int32)
     far = size >= FAR and out.data_ptr() % 64 == 0
 
-    def note(start: int, stop: int) -> int:
+    def collect(start: int, stop: int) -> int:
         first = number[start] * room
-        part, given = slice(start, stop), (least, start, where[first : first + room], bits[first : first + room])
+        part, arguments = slice(start, stop), (least, start, where[first : first + room], bits[first : first + room])
         if rest is None:
-            return int(loops.filter_from(outs[part], *given))
-        return int(loops.add_and_filter(xs[part], rests[part], factor, outs[part], far, *given))
+            return int(loops.filter_from(outs[part], *arguments))
+        return int(loops.add_and_filter(xs[part], rests[part], factor, outs[part], far, *arguments))
 
-    counts = spread(note, size, 64)
+    counts = spread(collect, size, 64)
     if min(counts) < 0 or (sum(counts) < count and least > 1):
         return least
     end = 0
-    for i, there in enumerate(counts):  # close the gaps between the stretches
-        where[end : end + there] = where[i * room : i * room + there]
-        bits[end : end + there] = bits[i * room : i * room + there]
-        end += there
-    return Noted(where[:end], bits[:end])
+    for i, found in enumerate(counts):  # close the gaps between the stretches
+        where[end : end + found] = where[i * room : i * room + found]
+        bits[end : end + found] = bits[i * room : i * room + found]
+        end += found
+    return Candidates(where[:end], bits[:end])
 
 
-def _exact(loops: ModuleType, flat: Tensor, count: int, noted: Noted | np.int32 | None) -> tuple[Tensor, Tensor]:
-    """The largest entries, and where they are, in increasing order."""
+def _exact(
+    loops: ModuleType, flat: Tensor, count: int, candidates: Candidates | np.int32 | None
+) -> tuple[Tensor, Tensor]:
+    """The values and positions of the largest entries, in the order of positions."""
     where = torch.empty(count, dtype=torch.int64)
-    if isinstance(noted, Noted) and len(noted.where) >= count:
+    if isinstance(candidates, Candidates) and len(candidates.where) >= count:
         values = torch.empty(count)
-        least, equal = _least_by_order(_without_sign(noted.bits), count)
-        loops.keep_among(*noted, least, equal, vector(where), vector(values).view(np.int32))
+        least, equal = _least_by_order(_without_sign(candidates.bits), count)
+        loops.keep_selected(*candidates, least, equal, vector(where), vector(values).view(np.int32))
         return values, where
     numbers = vector(flat)
     bits = numbers.view(np.int32)
-    if isinstance(noted, Noted):  # zeros are among the largest, after all others
-        least, equal = np.int32(0), count - len(noted.where)
+    if isinstance(candidates, Candidates):  # zeros are selected, too, after all others
+        least, equal = np.int32(0), count - len(candidates.where)
     elif len(bits) < 2 * SAMPLE:
         least, equal = _least_by_order(_without_sign(bits), count)
     else:
-        least, equal = _least_if_equal(loops, bits, count, noted) or _least_by_bits(loops, bits, count)
+        least, equal = _least_if_equal(loops, bits, count, candidates) or _least_by_bits(loops, bits, count)
     loops.keep(numbers, bits, least, equal, vector(where))
     return flat.index_select(0, where), where
 
 
 def _least_by_order(sizes: NDArray[np.int32], count: int) -> tuple[np.int32, int]:
-    """How large the smallest of the largest is, and how many of them are just as large."""
+    """The smallest selected size, and how many entries of just that size are selected."""
     least = np.partition(sizes, len(sizes) - count)[len(sizes) - count]
     return least, count - int(np.count_nonzero(sizes > least))
 
@@ -141,7 +144,7 @@ def _least_by_order(sizes: NDArray[np.int32], count: int) -> tuple[np.int32, int
 def _least_if_equal(
     loops: ModuleType, bits: NDArray[np.int32], count: int, least: np.int32 | None
 ) -> tuple[np.int32, int] | None:
-    """The same, if the smallest of the largest is of this size."""
+    """The same, if `least` is the smallest selected size; None if not."""
     if least is None:
         return None
     larger, equal = np.sum(spread(lambda i, end: loops.count_from(bits[i:end], least), len(bits)), 0)
@@ -166,7 +169,7 @@ def _least_by_bits(loops: ModuleType, bits: NDArray[np.int32], count: int) -> tu
 
 
 def _first_from_above(counts: NDArray[np.int64], wanted: int) -> tuple[int, int]:
-    """The value at which, from the highest down, there are as many as wanted; and how many are missing above it."""
+    """The largest value from which on at least `wanted` are counted, and how many of just that value are needed."""
     reached = np.cumsum(counts[::-1])
     down = int(np.searchsorted(reached, wanted))
     return len(counts) - 1 - down, wanted - int(reached[down] - counts[::-1][down])

@@ -1,7 +1,7 @@
-"""Signs of numbers, of all or of the large ones, and their mean magnitude.
+"""Signs, and ternary codes, with the mean magnitude.
 
-Sums are taken in 64 bits and in an order that is described in loops/signing.py, as loops take it: so they do not depend
-on the number of threads, nor on where they are taken.
+Sums are taken in 64 bits, in the order that loops/sign_bits.py describes. So they depend neither on the number of
+threads nor on the device.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from .threads import spread
 
 
 def signs(flat: Tensor) -> tuple[Tensor, Tensor]:
-    """A packed bit for each entry, set where it is negative, and the mean magnitude."""
+    """One packed bit per entry, set if it is negative, and the mean magnitude."""
     size, rows = flat.numel(), packed_bytes(flat.numel(), 1)
     loops = loops_for(flat)
     if loops is None:
@@ -30,9 +30,11 @@ def signs(flat: Tensor) -> tuple[Tensor, Tensor]:
     return packed, scale.squeeze(0)
 
 
-def thirds(flat: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
-    """Two packed bits for each entry, and the mean magnitude of the large ones: 2 and 0 for what is larger than so many
-    mean magnitudes, and positive or negative, 1 for what is not.
+def ternary(flat: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+    """Two packed bits per entry, and the mean magnitude of large entries.
+
+    The code is 2 for large positive entries, 0 for large negative ones, and 1 for all outputs. Large means above
+    `threshold` times the mean magnitude.
     """
     size, rows = flat.numel(), packed_bytes(flat.numel(), 2)
     loops = loops_for(flat)
@@ -40,19 +42,19 @@ def thirds(flat: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
         total = _in_order(_sums(flat.abs(), 4))
         least = _least(threshold, total, size, flat.dtype)
         large = flat.abs().where(flat.abs() > least, 0)
-        beyond, count = _in_order(_sums(large, 4)), int((flat.abs() > least).sum())
+        large_total, count = _in_order(_sums(large, 4)), int((flat.abs() > least).sum())
         codes = (flat > least).to(torch.uint8) + (flat >= -least).to(torch.uint8)
-        return pack(codes, 2), _mean(beyond if total < torch.inf else torch.nan, count, flat)
+        return pack(codes, 2), _mean(large_total if total < torch.inf else torch.nan, count, flat)
     x, sums = vector(flat), torch.empty(4, -(-rows // PIECE), dtype=torch.float64)
     spread(lambda start, stop: loops.magnitudes(x, rows, start, stop, sums.numpy()), rows, PIECE)
     total = _in_order(sums)
     least = _least(threshold, total, size, flat.dtype)
     packed, scale = side_by_side(rows, 1, torch.float32)
     counts = torch.empty(sums.shape, dtype=torch.int64)
-    others = sums.numpy(), counts.numpy(), vector(packed)
-    spread(lambda start, stop: loops.thirds(x, np.float32(least), start, stop, *others), rows, PIECE)
-    beyond, count = _in_order(sums), int(counts.numpy().sum())
-    scale.copy_(_mean(beyond if total < torch.inf else torch.nan, count, flat))
+    outputs = sums.numpy(), counts.numpy(), vector(packed)
+    spread(lambda start, stop: loops.ternary(x, np.float32(least), start, stop, *outputs), rows, PIECE)
+    large_total, count = _in_order(sums), int(counts.numpy().sum())
+    scale.copy_(_mean(large_total if total < torch.inf else torch.nan, count, flat))
     return packed, scale.squeeze(0)
 
 
@@ -66,12 +68,12 @@ def _mean(total: float, count: int, like: Tensor) -> Tensor:
 
 
 def _in_order(sums: Tensor) -> float:
-    """The sum of all, one after the other."""
+    """The sequential sum."""
     return float(sums.view(-1).cumsum(0)[-1]) if sums.numel() else 0.0
 
 
 def _sums(sizes: Tensor, lanes: int) -> Tensor:
-    """The sums of the pieces of every lane."""
+    """The sum of each piece of every lane."""
     rows = -(-sizes.numel() // lanes)
     return torch.cat([_sums_of_lane(sizes[lane * rows : (lane + 1) * rows], rows) for lane in range(lanes)])
 
@@ -80,13 +82,13 @@ def _sums_of_lane(sizes: Tensor, rows: int) -> Tensor:
     pieces = pad(sizes, (0, -(-rows // PIECE) * PIECE - sizes.numel())).view(-1, PIECE // 128, 4, ABREAST)
     fours = (pieces[:, :, 0] + pieces[:, :, 1]) + (pieces[:, :, 2] + pieces[:, :, 3])
     sums = _halved(_added(fours))
-    large = ~sums.isfinite()  # for four of them in 32 bits, or not finite at all
+    large = ~sums.isfinite()  # groups of four overflow 32 bits, or an entry is not finite
     sums[large] = _halved(_added(pieces[large].view(-1, PIECE // ABREAST, ABREAST)))
     return sums
 
 
 def _added(rows: Tensor) -> Tensor:
-    """One after the other."""
+    """The sequential sum over the rows, in 64 bits."""
     total = rows[:, 0].double()
     for i in range(1, rows.shape[1]):
         total = total + rows[:, i].double()

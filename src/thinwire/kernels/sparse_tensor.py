@@ -1,4 +1,4 @@
-"""Tensors of which only a few entries are not zero, as those entries and where they are."""
+"""Sparse tensors: the values of the nonzero entries, and their positions."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from .threads import spread
 
 
 class SparseTensor(Lazy):
-    """A tensor that is zero but for these values at these positions, which increase."""
+    """A tensor with these values at these increasing positions, and zeros elsewhere."""
 
     sparse = True
 
@@ -33,11 +33,11 @@ class SparseTensor(Lazy):
             total.view(-1).index_add_(0, self.where, values if weight is None else values * weight)
         else:
             if len(values) and not 0 <= int(self.where[0]) <= int(self.where[-1]) < total.numel():
-                raise IndexError(f"places from {self.where[0]} to {self.where[-1]} in {total.numel()} entries")
+                raise IndexError(f"positions from {self.where[0]} to {self.where[-1]} in {total.numel()} entries")
             to, where, added = vector(total), vector(self.where), vector(values)
             times = np.float32(1 if weight is None else weight)
-            # No place is there twice, so threads do not meet.
-            spread(lambda i, end: loops.add_at(to, where[i:end], added[i:end], times), len(where))
+            # No position occurs twice, so threads do not write to the same entry.
+            spread(lambda i, end: loops.add_to(to, where[i:end], added[i:end], times), len(where))
 
     def rest_of(self, total: Tensor) -> DeferredDifference:
         self.add_to(total, -1.0)
@@ -59,5 +59,5 @@ class SparseTensor(Lazy):
         return SparseTensor(self.values * factor, self.where, outline(self))
 
     def bound(self) -> float:
-        # A sum in 64 bits does not overflow, and is NaN or infinite if any of them is.
+        # A sum in 64 bits does not overflow, and is NaN or infinite if a value is.
         return float(self.values.abs().sum(dtype=torch.float64))

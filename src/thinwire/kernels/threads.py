@@ -1,7 +1,7 @@
-"""Long loops, cut among as many threads as torch may use.
+"""Long loops, divided between as many threads as torch may use.
 
-numba's own threads abort a process that starts them from several threads at once, as DDP's hook does; a thread pool of
-our own does not, and the loops let go of the interpreter's lock.
+numba's own threads abort a process that starts them from several threads at once, as DDP's hook does. So this is a
+thread pool of Python's, and the loops release the GIL.
 """
 
 import os
@@ -15,15 +15,15 @@ import torch
 Result = TypeVar("Result")
 
 LEAST = 2**16  # elements that are worth a thread
-LONG = 2**20  # elements of a stretch, if there are more of them than threads
-TURNS = 4  # stretches for each thread, at most: a thread that is held up leaves some to the others
+LONG = 2**20  # elements per stretch, where there are more stretches than threads
+TURNS = 4  # stretches per thread, at most: others take over from a thread that is delayed
 
 
 def spread(loop: Callable[[int, int], Result], size: int, multiple: int = 1) -> list[Result]:
-    """Call loop(start, stop) for consecutive stretches of range(size), all but the last multiples of a length.
+    """Call loop(start, stop) for consecutive stretches of range(size); all lengths but the last are multiples.
 
-    Returns what each returned, in their order; or raises what one raised, when none is at work any more. How many
-    stretches there are depends on the machine: what comes of them together must not.
+    Returns the results in order. If a call raises, raises that once no thread is running any more. The number of
+    stretches depends on the machine, so the combined result must not depend on it.
     """
     threads = _threads(size)
     if threads == 1:
@@ -39,16 +39,16 @@ def spread(loop: Callable[[int, int], Result], size: int, multiple: int = 1) -> 
     others = [_pool().submit(work) for _ in range(threads - 1)]
     try:
         work()
-    finally:  # one that has not begun has nothing left to do; what the others write to may be used anew from here on
-        begun = [other for other in others if not other.cancel()]
-        wait(begun)
-    for other in begun:
+    finally:  # the caller may reuse the memory that loops write to, so wait for those that have started
+        started = [other for other in others if not other.cancel()]
+        wait(started)
+    for other in started:
         other.result()
     return cast(list[Result], results)
 
 
 def stretches(size: int, multiple: int = 1) -> list[tuple[int, int]]:
-    """Where each of them starts and stops."""
+    """The start and stop of each stretch."""
     threads = _threads(size)
     number = 1 if threads == 1 else min(TURNS * threads, max(threads, size // LONG))
     length = max(1, -(-size // (number * multiple)) * multiple)

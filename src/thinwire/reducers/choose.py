@@ -49,7 +49,18 @@ class When(Described):
 
 @dataclass(frozen=True, repr=False, init=False)
 class Choose(Wrapping):
-    """Per-parameter choice of a reducer: the one of the first matching `When`, or else `otherwise`."""
+    """Per-parameter choice of a reducer: the one of the first matching `When`, or else `otherwise`.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import Cast, Choose, PowerSGD, When
+        >>> from thinwire.extend import Parameter
+        >>> method = Choose(When(PowerSGD(2), kinds="dense", min_dim=2), otherwise=Cast("float16"))
+        >>> for name, shape in (("fc.weight", (512, 512)), ("fc.bias", (512,))):
+        ...     print(name, method.specialize(Parameter(name, "dense", torch.empty(shape, device="meta"))))
+        fc.weight PowerSGD(2)
+        fc.bias Average(Cast('float16'))
+    """
 
     bounded: ClassVar[bool] = True  # the reducer that is chosen for a parameter is checked then
 

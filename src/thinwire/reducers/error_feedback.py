@@ -32,6 +32,20 @@ class ErrorFeedback(Wrapping):
 
     Each step, a rank adds its residual to its gradient, sends the sum through `inner`, and keeps the difference between
     the sum and the decoded payload as the next residual.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import ErrorFeedback, TopK
+        >>> from thinwire.extend import all_ranks, lockstep, materialize
+        >>> from thinwire.simulate import Simulated
+        >>> reducer, gradient = ErrorFeedback(TopK(0.25)), torch.tensor([1.0, 3.0, 0.0, 2.0])
+        >>> state = reducer.init(torch.zeros(4), seed=0)
+        >>> for step in range(2):
+        ...     exchange = lockstep([(all_ranks(1), reducer.reduce(gradient, state))])
+        ...     [[(reply, state)]] = Simulated(1).run([exchange])
+        ...     print(materialize(reply.reduced).tolist())
+        [0.0, 3.0, 0.0, 0.0]
+        [0.0, 0.0, 0.0, 4.0]
     """
 
     bounded: ClassVar[bool] = True

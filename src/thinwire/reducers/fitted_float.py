@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..codecs import Chain, Entropy, Identity, MiniFloat
-from ..codecs.mini_float import matched
+from ..codecs.mini_float import fitted_scale
 from ..core import Codec, Conversation, Message, Reducer, Reply
 from ..core.precision import working
 from ..entropy import GenNorm
@@ -70,7 +70,7 @@ class FittedFloat(Reducer):
 
 def _vote(x: Tensor, form: str) -> Tensor:
     """The base-2 logarithm of this rank's best scale, and whether it has one."""
-    best = matched(x.flatten(), form) if x.numel() and (x != 0).any() else 0.0
+    best = fitted_scale(x.flatten(), form) if x.numel() and (x != 0).any() else 0.0
     best = min(best, torch.finfo(x.dtype).max / 2)  # so that the elected scale is finite
     return torch.tensor([log2(best) if best > 0 else best, float(best != 0)], dtype=torch.float64, device=x.device)
 

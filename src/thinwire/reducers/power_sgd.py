@@ -21,6 +21,17 @@ class PowerSGD(Reducer):
 
     Each step has two rounds: an all-reduce of the left factor, then one of the right. Vectors, and matrices with a
     compression ratio below `least_ratio`, are sent dense.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import PowerSGD
+        >>> from thinwire.extend import Parameter
+        >>> for shape in ((512, 512), (512, 3, 3, 3), (512,)):
+        ...     outline = torch.empty(shape, device="meta")
+        ...     print(shape, PowerSGD(2).specialize(Parameter("weight", "conv", outline)))
+        (512, 512) PowerSGD(2)
+        (512, 3, 3, 3) PowerSGD(2)
+        (512,) Average()
     """
 
     same_arithmetic: ClassVar[bool] = True

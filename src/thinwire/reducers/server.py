@@ -139,7 +139,14 @@ class Server(Reducer):
 
 
 def servers(method: Described) -> frozenset[int]:
-    """The ranks that are parameter servers."""
+    """The ranks that are parameter servers.
+
+    Examples:
+        >>> from thinwire import Quantize, served
+        >>> from thinwire.inspect import servers
+        >>> servers(served(Quantize(8), rank=2))
+        frozenset({2})
+    """
     return frozenset(part.rank for part in parts_of(method) if isinstance(part, Server))
 
 

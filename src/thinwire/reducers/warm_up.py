@@ -19,6 +19,11 @@ class WarmUp(Wrapping):
     """Warm-up: a dense average (or `first`) for the first steps, then `then`.
 
     Early gradients change too fast for a residual to be of use.
+
+    Examples:
+        >>> from thinwire import PowerSGD, WarmUp, settled
+        >>> settled(WarmUp(1000, PowerSGD(4)))  # after 1,000 dense steps
+        PowerSGD(4)
     """
 
     steps: int

@@ -68,7 +68,19 @@ class GlobalBatchNorm(_BatchNorm):
 
 
 def global_batch_norm(model: nn.Module, context: Context) -> nn.Module:
-    """Replace every batch norm of the model by a `GlobalBatchNorm` with the same parameter and buffer objects."""
+    """Replace every batch norm of the model by a `GlobalBatchNorm` with the same parameter and buffer objects.
+
+    Examples:
+        >>> import torch
+        >>> import thinwire
+        >>> from thinwire.simulate import InProcessCluster
+        >>> def normalized():
+        ...     repl = thinwire.Replicator("dense")
+        ...     model = thinwire.global_batch_norm(torch.nn.BatchNorm1d(1), repl.context)
+        ...     return model(torch.full((2, 1), float(repl.rank))).flatten().tolist()
+        >>> [[round(value, 2) for value in values] for values in InProcessCluster(2).run(normalized)]
+        [[-1.0, -1.0], [1.0, 1.0]]
+    """
     norms = {layer: _converted(layer, context) for layer in model.modules() if isinstance(layer, _BatchNorm)}
     for parent in list(model.modules()):
         # named_children() would list a layer that is used twice only once.

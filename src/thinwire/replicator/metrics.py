@@ -15,7 +15,16 @@ AXES = 8  # of a value, at most: replicas exchange shapes in a message of fixed 
 
 
 class Tally:
-    """Accumulates the count, mean and variance of values: numbers, or tensors of one shape."""
+    """Accumulates the count, mean and variance of values: numbers, or tensors of one shape.
+
+    Examples:
+        >>> from thinwire import Tally
+        >>> accuracy = Tally()
+        >>> accuracy.add(0.5, count=10)  # the mean of 10 examples
+        >>> accuracy.add(1.0, count=30)
+        >>> accuracy.count, accuracy.mean.item()
+        (40.0, 0.875)
+    """
 
     def __init__(self) -> None:
         self._moments: Moments | None = None  # None until the first value shows the shape

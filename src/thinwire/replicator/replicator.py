@@ -45,6 +45,24 @@ class Replicator:
     `seed` seeds Python, numpy and torch, differently on each replica.
     `checked` compares every call with those of the other replicas first, by a short message to each. Without it,
     replicas that make different calls may wait forever.
+
+    Examples:
+        >>> import torch
+        >>> import thinwire
+        >>> from thinwire.simulate import InProcessCluster
+        >>> def script():  # as a file, it runs on any number of processes
+        ...     repl = thinwire.Replicator("fp16", seed=1)
+        ...     model = torch.nn.Linear(10, 1)
+        ...     model, optimizer = repl.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        ...     def step(ctx, batch):
+        ...         optimizer.zero_grad()
+        ...         model(batch).square().mean().backward()
+        ...         optimizer.step()
+        ...     repl.run(step, lambda ctx: (torch.randn(4, 10) for _ in range(3)), steps=3)
+        ...     return repl.step, model.weight.sum().item()
+        >>> (steps, first), (_, second) = InProcessCluster(2).run(script)
+        >>> steps, first == second
+        (3, True)
     """
 
     VARIABLE = "THINWIRE_METHOD"  # the environment variable in which the launcher passes the method

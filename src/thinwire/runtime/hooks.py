@@ -204,20 +204,20 @@ class Updates:
     def _take_shards(self) -> None:
         """Give the replica this process's shards of the gradients of DTensor parameters, in the same memory."""
         replica = self.session.replica
-        for name, whole in replica.dtensors.items():
-            if whole.grad is not None and whole.grad.placements != whole.placements:
-                whole.grad = whole.grad.redistribute(placements=whole.placements)
-            replica.parameters[name].grad = None if whole.grad is None else local(whole.grad)
+        for name, dtensor in replica.dtensors.items():
+            if dtensor.grad is not None and dtensor.grad.placements != dtensor.placements:
+                dtensor.grad = dtensor.grad.redistribute(placements=dtensor.placements)
+            replica.parameters[name].grad = None if dtensor.grad is None else local(dtensor.grad)
 
     def _return_shards(self) -> None:
-        """Set the gradients of DTensor parameters from the shards, where that changed whether there is one."""
+        """Clear the gradients of DTensor parameters that no rank used, and set those that only other ranks used."""
         replica = self.session.replica
-        for name, whole in replica.dtensors.items():
+        for name, dtensor in replica.dtensors.items():
             gradient = replica.parameters[name].grad
             if gradient is None:  # no rank has used the parameter
-                whole.grad = None
-            elif whole.grad is None:  # another rank has
-                whole.grad = type(whole.data).from_local(gradient, whole.device_mesh, whole.placements)
+                dtensor.grad = None
+            elif dtensor.grad is None:  # another rank has
+                dtensor.grad = type(dtensor.data).from_local(gradient, dtensor.device_mesh, dtensor.placements)
 
     def _check_unchanged(self, optimizer: Optimizer) -> None:
         replica = self.session.replica

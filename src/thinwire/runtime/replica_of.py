@@ -29,7 +29,15 @@ def replica_of(
     size: int = 1,
     hosts: tuple[str, ...] = (),
 ) -> Replica:
-    """The trainable parameters of a module (or those of them in `only`), by name, with the kinds of their layers."""
+    """The trainable parameters of a module (or those of them in `only`), by name, with the kinds of their layers.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire.simulate import replica_of
+        >>> replica = replica_of(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)))
+        >>> replica.kinds
+        {'0.weight': 'conv', '0.bias': 'conv', '1.weight': 'norm', '1.bias': 'norm'}
+    """
     wanted = None if only is None else {id(p) for p in only}
     parameters: dict[str, Tensor] = {}
     descriptions: dict[str, Parameter] = {}

@@ -57,7 +57,7 @@ class Session:
         agree(transport, [f"thinwire version: {__version__}", method, *settings, *self._described])
         transport.broadcast(copied)
         self.state = strategy.init(replica)
-        self.before_collective: Callable[[str], None] = lambda what: None  # may check that all ranks make the same call
+        self.before_collective: Callable[[str], None] = lambda name: None  # may check that all ranks make the same call
         self.worker = transport.queue()
         weakref.finalize(self, self.worker.stop)  # the thread ends when the session is garbage-collected
         self.begin_step()
@@ -71,9 +71,9 @@ class Session:
         self._before_step, self._discarded = self.state, False
 
     def exchange(self, make: Callable[[], Rounds], gradient_of: Callable[[str], Tensor | None]) -> None:
-        """Run an exchange and take its state; it is made again if ranks fail. Runs on the worker.
+        """Run an exchange and keep the state that it returns. If ranks fail, it is made again. Runs on the worker.
 
-        In a quiet step it sends nothing, and runs in the caller's thread.
+        In a quiet step, it sends nothing and runs in the caller's thread.
         """
         result: StepResult | None = self.transport.run(make()) if self.quiet else self.exchanges.run(make, self.meter)
         if result is None:

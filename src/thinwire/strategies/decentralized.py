@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from ..core import Strategy, Survivable
-from ..topologies import Complete, Graph, Topology, edges_left
+from ..topologies import Complete, Graph, Topology, surviving_topology
 from .independent import Independent
 
 Own = TypeVar("Own", bound="Decentralized")
@@ -38,7 +38,7 @@ class Decentralized(Independent, Survivable):
         return replace(self, topology=Complete()), 2  # type: ignore[type-var]  # a dataclass
 
     def without_failed(self: Own, survivors: tuple[int, ...], size: int) -> Own:
-        remaining: Own = replace(self, topology=edges_left(self.topology, survivors, size))  # type: ignore[type-var]  # a dataclass
+        remaining: Own = replace(self, topology=surviving_topology(self.topology, survivors, size))  # type: ignore[type-var]  # a dataclass
         remaining.graph(len(survivors))
         return remaining
 

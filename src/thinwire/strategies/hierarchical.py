@@ -38,6 +38,12 @@ class Hierarchical(Independent):
 
     Replicas within a group are identical when groups exchange. So each rank of a group exchanges a shard of the
     parameters with the other groups, every shard crosses the slow link once, and the group then shares the results.
+
+    Examples:
+        >>> from thinwire import GroupsOf, Hierarchical, Identity, LocalSGD
+        >>> method = Hierarchical(Identity(), LocalSGD(Identity(), every=8), GroupsOf(2))
+        >>> method.groups_of(4)  # dense within these, local SGD between them
+        ((0, 1), (2, 3))
     """
 
     inner: Codec | Reducer | Strategy  # within a group: averaged gradients, or LocalSGD that synchronizes more often

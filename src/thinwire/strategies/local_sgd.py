@@ -44,6 +44,12 @@ class LocalSGD(Independent, Overlapping):
     They average pseudo-gradients, the parameters after the last synchronization (the anchor) minus the current ones,
     and an outer optimizer steps the anchor with the mean: plain SGD is local SGD, Nesterov momentum is DiLoCo. With
     `delay`, the exchange overlaps with this number of local steps, which are then applied on top of its result.
+
+    Examples:
+        >>> from thinwire import Identity, LocalSGD
+        >>> local = LocalSGD(Identity(), every=4)
+        >>> [step for step in range(1, 13) if local.will_communicate(step)]
+        [4, 8, 12]
     """
 
     mean_of_all: ClassVar[bool] = True

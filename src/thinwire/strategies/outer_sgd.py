@@ -7,7 +7,14 @@ from ..core.described import Described
 
 @dataclass(frozen=True, repr=False)
 class OuterSGD(Described):
-    """The outer optimizer of LocalSGD: SGD on pseudo-gradients. The default moves to the mean of the replicas."""
+    """The outer optimizer of LocalSGD: SGD on pseudo-gradients. The default moves to the mean of the replicas.
+
+    Examples:
+        >>> from thinwire import Identity, LocalSGD, OuterSGD, parse
+        >>> diloco = LocalSGD(Identity(), every=50, outer=OuterSGD(0.7, momentum=0.9, nesterov=True))
+        >>> parse(repr(diloco)) == diloco
+        True
+    """
 
     lr: float = 1.0  # below 1: smaller, more stable steps
     momentum: float = 0.0  # factor on the velocity per synchronization

@@ -1,7 +1,7 @@
-"""Who speaks with whom, as plain data: kinds of graphs, and the graphs that they make of so many ranks."""
+"""Which ranks exchange messages, as plain data: topologies, and the graphs they give for a world size."""
 
 from .all_ranks import all_ranks
-from .custom import Edges, Weights, edges_left
+from .custom import Edges, Weights, surviving_topology
 from .exponential import Exponential
 from .graph import Graph
 from .groups import ByHost, Grouping, Groups, GroupsOf, OneGroup, group_of, part_of, within
@@ -28,8 +28,8 @@ __all__ = [
     "Torus",
     "Weights",
     "all_ranks",
-    "edges_left",
     "group_of",
     "part_of",
+    "surviving_topology",
     "within",
 ]

@@ -1,4 +1,4 @@
-"""Graphs that people bring along."""
+"""Custom topologies, given by edges or by a weight matrix."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,9 +12,18 @@ from .topology import Topology
 
 @dataclass(frozen=True, repr=False)
 class Edges(Topology):
-    """The edges of your network: (0, 1) joins ranks 0 and 1. Weighed as Metropolis does.
+    """A graph given by its edges: (0, 1) joins ranks 0 and 1. Metropolis weights.
 
-    If `directed`, (0, 1) is a way from 0 to 1 only, and each rank says as much to each as it keeps: for `PushSum`.
+    If `directed`, (0, 1) means that rank 0 sends to rank 1 only. A sender gives equal weights to itself and every
+    receiver, as `PushSum` needs them.
+
+    Examples:
+        >>> from thinwire import Edges
+        >>> Edges(((0, 1), (1, 2), (2, 3))).of(4).mixed.round(2).tolist()
+        [[0.67, 0.33, 0.0, 0.0], [0.33, 0.33, 0.33, 0.0], [0.0, 0.33, 0.33, 0.33], [0.0, 0.0, 0.33, 0.67]]
+        >>> Edges(((0, 1), (2, 3))).of(4)
+        Traceback (most recent call last):
+        ValueError: your graph: the graph is not connected; ...
     """
 
     edges: tuple[tuple[int, int], ...]
@@ -37,30 +46,30 @@ class Edges(Topology):
             raise ValueError(f"the edge {beyond[0]} names rank {max(beyond[0])}, but there are only {size} ranks")
         if not self.directed:
             return Graph("your graph", [metropolis(size, self.edges)])
-        ways = np.eye(size)
+        weights = np.eye(size)
         for i, j in self.edges:
-            ways[j, i] = 1
-        return Graph("your directed graph", [ways / ways.sum(0)])
+            weights[j, i] = 1
+        return Graph("your directed graph", [weights / weights.sum(0)])
 
-    def among(self, survivors: Sequence[int], size: int) -> "Edges":
+    def for_survivors(self, survivors: Sequence[int], size: int) -> "Edges":
         new = {rank: i for i, rank in enumerate(survivors)}
         return replace(self, edges=tuple((new[i], new[j]) for i, j in self.edges if i in new and j in new))
 
 
-def edges_left(topology: Topology, survivors: Sequence[int], size: int) -> Topology:
-    """The kind of graph to go on with: the same, or where there is none of so few ranks, what is left of it."""
-    kind = topology.among(survivors, size)
+def surviving_topology(topology: Topology, survivors: Sequence[int], size: int) -> Topology:
+    """The topology for the survivors: of the same kind, or its remaining edges where that kind has no such graph."""
+    kind = topology.for_survivors(survivors, size)
     try:
         kind.of(len(survivors))
     except ValueError:
         graph = topology.of(size)
-        return Edges(graph.edges, directed=not graph.symmetric).among(survivors, size)
+        return Edges(graph.edges, directed=not graph.symmetric).for_survivors(survivors, size)
     return kind
 
 
 @dataclass(frozen=True, repr=False)
 class Weights(Topology):
-    """A weight matrix of your own: row i says what rank i makes of what each rank says. Columns have sums of 1."""
+    """A graph given by its weight matrix: row i has the weights of rank i for each sender. Columns must sum to 1."""
 
     rows: tuple[tuple[float, ...], ...]
 
@@ -79,8 +88,8 @@ class Weights(Topology):
             raise ValueError(f"these weights are of {len(self.rows)} ranks, not {size}")
         return Graph("your weights", [np.array(self.rows)])
 
-    def among(self, survivors: Sequence[int], size: int) -> "Weights":
-        """What went to those who are gone stays with whoever said it."""
+    def for_survivors(self, survivors: Sequence[int], size: int) -> "Weights":
+        """The weights that a sender gave to failed ranks are added to its own."""
         kept = np.array(self.rows)[np.ix_(survivors, survivors)]
-        lost = np.maximum(0, 1 - kept.sum(0))  # rounding may make it less than nothing
-        return Weights(tuple(map(tuple, (kept + np.diag(lost)).tolist())))
+        missing = np.maximum(0, 1 - kept.sum(0))  # rounding may make it negative
+        return Weights(tuple(map(tuple, (kept + np.diag(missing)).tolist())))

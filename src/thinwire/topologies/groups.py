@@ -1,4 +1,4 @@
-"""Some of the ranks, as a world of their own."""
+"""Groups of ranks, numbered from 0 within a group."""
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -13,11 +13,11 @@ Groups = tuple[tuple[int, ...], ...]  # of ranks, in order
 
 
 class Grouping(Described, ABC):
-    """A way to put ranks in groups."""
+    """A rule that divides ranks into groups."""
 
     @abstractmethod
     def of(self, size: int, hosts: tuple[str, ...] = ()) -> Groups:
-        """The groups of so many ranks on these machines; ValueError if there is no way to make them."""
+        """The groups of `size` ranks on these hosts; raises ValueError if the rule does not apply."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,7 +30,13 @@ class OneGroup(Grouping):
 
 @dataclass(frozen=True, repr=False)
 class GroupsOf(Grouping):
-    """So many ranks in a group, one after the other."""
+    """Groups of `size` consecutive ranks.
+
+    Examples:
+        >>> from thinwire import GroupsOf
+        >>> GroupsOf(2).of(6)
+        ((0, 1), (2, 3), (4, 5))
+    """
 
     size: int
 
@@ -40,13 +46,19 @@ class GroupsOf(Grouping):
 
     def of(self, size: int, hosts: tuple[str, ...] = ()) -> Groups:
         if size % self.size:
-            raise ValueError(f"{size} ranks cannot be put in {self!r}: {size % self.size} would be left over")
+            raise ValueError(f"{size} ranks cannot be divided into {self!r}: {size % self.size} would be left over")
         return tuple(tuple(range(first, first + self.size)) for first in range(0, size, self.size))
 
 
 @dataclass(frozen=True, repr=False)
 class ByHost(Grouping):
-    """The ranks of a machine are a group."""
+    """One group per machine.
+
+    Examples:
+        >>> from thinwire import ByHost
+        >>> ByHost().of(4, ("a", "a", "b", "b"))
+        ((0, 1), (2, 3))
+    """
 
     def of(self, size: int, hosts: tuple[str, ...] = ()) -> Groups:
         found: dict[str, list[int]] = defaultdict(list)
@@ -60,20 +72,20 @@ def group_of(groups: Groups, rank: int) -> tuple[int, ...]:
 
 
 def part_of(replica: Replica, ranks: tuple[int, ...]) -> Replica:
-    """A replica, as it is numbered in a world of its own."""
+    """The replica with rank, size and hosts of the group."""
     hosts = tuple(replica.hosts[rank] for rank in ranks) if replica.hosts else ()
     return replica._replace(rank=ranks.index(replica.rank), size=len(ranks), hosts=hosts)
 
 
-def within(ranks: tuple[int, ...], talk: Rounds, unit: str | None = None) -> Rounds:
-    """Hold a talk in a world of its own: some of the ranks, which it numbers from 0.
+def within(ranks: tuple[int, ...], rounds: Rounds, unit: str | None = None) -> Rounds:
+    """Run rounds within a group of ranks, which the rounds number from 0.
 
-    If it is said what it is unit, the meter counts all of it under that.
+    If a unit is given, the meter counts all messages under its name.
     """
     replies: list[Reply[Tensor]] | None = None
     while True:
         try:
-            envelopes = talk.send(replies)  # type: ignore[arg-type]  # None starts it
+            envelopes = rounds.send(replies)  # type: ignore[arg-type]  # None starts it
         except StopIteration as end:
             return end.value
         replies = yield [_within(ranks, envelope, unit) for envelope in envelopes]

@@ -1,4 +1,4 @@
-"""Graphs that are drawn, the same for everyone who draws with the same seed."""
+"""Random graphs; all ranks sample the same one from the seed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .graph import Graph, check_size, metropolis, reached
+from .graph import Graph, check_size, metropolis, reachable
 from .topology import Topology
 
 TRIES = 10_000
@@ -14,7 +14,13 @@ TRIES = 10_000
 
 @dataclass(frozen=True, repr=False)
 class RandomRegular(Topology):
-    """Each rank speaks with so many others, drawn at random."""
+    """A random regular graph: each rank has `degree` random neighbors. Metropolis weights.
+
+    Examples:
+        >>> from thinwire import RandomRegular
+        >>> RandomRegular(3, seed=1).of(16)
+        <random regular graph of degree 3: 16 ranks, 24 edges>
+    """
 
     degree: int = 3
     seed: int = 0
@@ -26,23 +32,23 @@ class RandomRegular(Topology):
 
     def of(self, size: int) -> Graph:
         check_size("random regular graph", size)
-        degree = min(self.degree, size - 1)  # those who are left of more may be too few
+        degree = min(self.degree, size - 1)  # survivors may be too few for the full degree
         if size * degree % 2:
             raise ValueError(
-                f"there is no graph of {size} ranks with {degree} edges each: one of the two has to be even"
+                f"there is no graph of {size} ranks with {degree} edges each: one of the two numbers must be even"
             )
-        drawn = _drawn(self, lambda random: _matched(random, size, degree), self.seed, size)
-        return Graph(f"random regular graph of degree {degree}", [drawn])
+        weights = _sample_connected(self, lambda random: _pair_stubs(random, size, degree), self.seed, size)
+        return Graph(f"random regular graph of degree {degree}", [weights])
 
-    def among(self, survivors: Sequence[int], size: int) -> "RandomRegular":
-        """With one edge more each, where there is no graph of so many ranks otherwise."""
+    def for_survivors(self, survivors: Sequence[int], size: int) -> "RandomRegular":
+        """With one more edge per rank if there is no graph of the same degree."""
         odd = self.degree < len(survivors) and self.degree * len(survivors) % 2
         return replace(self, degree=self.degree + 1) if odd else self
 
 
 @dataclass(frozen=True, repr=False)
 class ErdosRenyi(Topology):
-    """Any two ranks speak with a given probability; weighed as Metropolis does."""
+    """An Erdos-Renyi graph: any two ranks are neighbors with probability p. Metropolis weights."""
 
     p: float = 0.5  # higher: more edges
     seed: int = 0
@@ -54,46 +60,45 @@ class ErdosRenyi(Topology):
 
     def of(self, size: int) -> Graph:
         check_size("random graph", size)
-        return Graph(
-            f"random graph of p = {self.p:g}", [_drawn(self, lambda r: _coins(r, size, self.p), self.seed, size)]
-        )
+        weights = _sample_connected(self, lambda r: _flip_coins(r, size, self.p), self.seed, size)
+        return Graph(f"random graph of p = {self.p:g}", [weights])
 
 
-Draw = Callable[[np.random.Generator], NDArray[np.bool_] | None]
+Sampler = Callable[[np.random.Generator], NDArray[np.bool_] | None]
 
 
-def _drawn(kind: Topology, draw: Draw, seed: int, size: int) -> NDArray[np.float64]:
-    """The weights of the first connected graph that is drawn."""
+def _sample_connected(kind: Topology, sample: Sampler, seed: int, size: int) -> NDArray[np.float64]:
+    """The Metropolis weights of the first sampled graph that is connected."""
     random = np.random.Generator(np.random.PCG64([seed, size]))
     for _ in range(TRIES):
-        there = draw(random)
-        if there is not None and reached(there).all():
-            return metropolis(size, ((i, j) for i, j in np.argwhere(there).tolist()))
+        adjacent = sample(random)
+        if adjacent is not None and reachable(adjacent).all():
+            return metropolis(size, ((i, j) for i, j in np.argwhere(adjacent).tolist()))
     raise ValueError(f"{kind!r} gave no connected graph of {size} ranks in {TRIES:,} tries: it has too few edges")
 
 
-def _coins(random: np.random.Generator, size: int, p: float) -> NDArray[np.bool_]:
+def _flip_coins(random: np.random.Generator, size: int, p: float) -> NDArray[np.bool_]:
     upper = np.triu(random.random((size, size)) < p, 1)
-    there: NDArray[np.bool_] = upper | upper.T
-    return there
+    adjacent: NDArray[np.bool_] = upper | upper.T
+    return adjacent
 
 
-def _matched(random: np.random.Generator, size: int, degree: int) -> NDArray[np.bool_] | None:
-    """Join loose ends in pairs, each with one that it may be joined to; None where none is left."""
-    there = np.zeros((size, size), bool)
-    loose = np.repeat(np.arange(size), degree)
-    while len(loose):
-        loose = random.permutation(loose)
+def _pair_stubs(random: np.random.Generator, size: int, degree: int) -> NDArray[np.bool_] | None:
+    """Pair edge stubs at random, without loops and double edges; None if the remaining ones cannot be paired."""
+    adjacent = np.zeros((size, size), bool)
+    stubs = np.repeat(np.arange(size), degree)
+    while len(stubs):
+        stubs = random.permutation(stubs)
         left: list[int] = []
-        for i, j in loose.reshape(-1, 2).tolist():
-            if i == j or there[i, j]:
+        for i, j in stubs.reshape(-1, 2).tolist():
+            if i == j or adjacent[i, j]:
                 left += [i, j]
             else:
-                there[i, j] = there[j, i] = True
-        if len(left) == len(loose) and not any(i != j and not there[i, j] for i in left for j in left):
+                adjacent[i, j] = adjacent[j, i] = True
+        if len(left) == len(stubs) and not any(i != j and not adjacent[i, j] for i in left for j in left):
             return None
-        loose = np.array(left, np.int64)
-    return there
+        stubs = np.array(left, np.int64)
+    return adjacent
 
 
 def _check_seed(name: str, seed: int) -> None:

@@ -6,12 +6,12 @@ from .graph import Graph
 
 
 class Topology(Described, ABC):
-    """A kind of graph, for any number of ranks that it can be made of."""
+    """A kind of graph, for any world size that it supports."""
 
     @abstractmethod
     def of(self, size: int) -> Graph:
-        """The graph of so many ranks; ValueError if there is none."""
+        """The graph of `size` ranks; raises ValueError if there is none."""
 
-    def among(self, survivors: Sequence[int], size: int) -> "Topology":
-        """The kind of graph that those go on with who are left of so many, numbered anew from 0."""
+    def for_survivors(self, survivors: Sequence[int], size: int) -> "Topology":
+        """The topology for the survivors of `size` ranks, renumbered from 0."""
         return self

@@ -40,8 +40,8 @@ class EncodedMessage:
         self.like = self.full
         if route.result == "shard":
             self.like = self.full.new_empty(-(-self.full.numel() // size))
-        self.buffer_bytes = payload.sealed_bytes(self.message.codec, self.like)  # None if it depends on the values
-        self.most_bytes = payload.most_bytes(self.like)
+        self.buffer_bytes = payload.encoded_bytes(self.message.codec, self.like)  # None if it depends on the values
+        self.max_bytes = payload.max_bytes(self.like)
 
     def encode(self) -> int:
         """Encode what this rank sends; returns the number of bytes."""

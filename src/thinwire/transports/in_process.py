@@ -37,6 +37,22 @@ class InProcessCluster:
     Ranks take turns: each runs until it waits for a message. Then the process's random generators and `__main__` are
     swapped for those of the next rank. So each rank has its own, as in a process of its own, and computes the same
     bits. Up to `max_running` ranks may run at once if none of them uses the global random generators.
+
+    Examples:
+        >>> import torch
+        >>> import thinwire
+        >>> from thinwire.simulate import InProcessCluster
+        >>> batches = iter(torch.randn(4, 8, 4))  # one for each rank
+        >>> def train():
+        ...     model = torch.nn.Linear(4, 4)
+        ...     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        ...     handle = thinwire.attach(model, "dpsgd", optimizer=optimizer)
+        ...     model(next(batches)).square().mean().backward()
+        ...     optimizer.step()  # then averages parameters with those of two neighbors
+        ...     return model.weight.sum().item(), handle.average().weight.sum().item()
+        >>> results = InProcessCluster(4).run(train)
+        >>> len({local for local, _ in results}), len({mean for _, mean in results})  # four replicas, one mean
+        (4, 1)
     """
 
     def __init__(self, size: int) -> None:

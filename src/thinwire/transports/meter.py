@@ -9,7 +9,16 @@ ITEMIZED = ("payload_by_unit", "sent", "received")
 
 @dataclass
 class Meter:
-    """Counts one rank's traffic since the start of training."""
+    """Counts one rank's traffic since the start of training.
+
+    Examples:
+        >>> from thinwire.inspect import Meter
+        >>> meter = Meter(dense_bytes=4000, payload_bytes=100)
+        >>> meter.ratio
+        40.0
+        >>> meter.as_dict()["thinwire/payload_bytes"]
+        100
+    """
 
     steps: int = 0
     rounds: int = 0  # exchanges with the peers

@@ -4,6 +4,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -50,9 +51,7 @@ class ProcessGroupTransport(Transport):
                 "thinwire needs torch.distributed: launch the script with torchrun and call "
                 "torch.distributed.init_process_group() first"
             )
-        self._kind = _kind(group, timeout, ranks)
-        if backend is not None:
-            self._kind = self._kind[0], backend, self._kind[2]
+        self._spec = _spec_of(group, timeout, ranks, backend)
         if timeout is not None:
             dist.barrier(group)  # ranks may start further apart than their timeout will be
         self.device = device or torch.device("cpu")
@@ -68,18 +67,18 @@ class ProcessGroupTransport(Transport):
         return group
 
     def _join(self) -> None:
-        self._group, self._closed = _own_group(self._kind), False
+        self._group, self._closed = _own_group(self._spec), False
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.gather(b"")  # a rank that exits at once would disconnect from ranks that still connect
 
     @property
     def timeout(self) -> float:
         """Seconds that a rank may take to answer."""
-        return (self._kind[2] or dist.default_pg_timeout).total_seconds()
+        return (self._spec.timeout or dist.default_pg_timeout).total_seconds()
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        return self._kind[0]
+        return self._spec.ranks
 
     def deliver(self, post: Post) -> dict[int, Tensor]:
         # Each rank starts with the next one, so that not all ranks send to the same one first.
@@ -100,7 +99,7 @@ class ProcessGroupTransport(Transport):
         """Run all operations, also after one has failed, so that the error names every rank that cannot be reached."""
         group, started = self.group, list[tuple[int, dist.Work]]()
         problems: dict[int, str] = {}
-        batched = self._kind[1] == "nccl"  # which needs all operations of a round in one batch
+        batched = self._spec.backend == "nccl"  # which needs all operations of a round in one batch
         for batch in [ops] if batched and ops else [[op] for op in ops]:
             peer = batch[0][2]
             try:
@@ -140,8 +139,8 @@ class ProcessGroupTransport(Transport):
         """Publish a report in the store and close all connections, so that ranks that wait for this one read it."""
         if not report.stopped:
             report = replace(report, unreachable=self._closed_connections() | report.unreachable)
-        (ranks, backend, _), store = self._kind, dist.distributed_c10d._get_default_store()
-        topic = f"thinwire/{backend}/{'-'.join(map(str, ranks))}/{getattr(self.group, 'group_name', '')}"
+        store, ranks = dist.distributed_c10d._get_default_store(), "-".join(map(str, self._spec.ranks))
+        topic = f"thinwire/{self._spec.backend}/{ranks}/{getattr(self.group, 'group_name', '')}"
         agreement = FailureAgreement(store, topic, self.rank, self.size, self.timeout)
         agreement.publish(report)
         dist.destroy_process_group(self.group)
@@ -155,7 +154,7 @@ class ProcessGroupTransport(Transport):
         with each other only, so no survivor would report them.
         """
         closed: dict[int, str] = {}
-        for r in range(self.size) if self._kind[1] == "gloo" else ():
+        for r in range(self.size) if self._spec.backend == "gloo" else ():
             try:
                 if r != self.rank:
                     dist.irecv(torch.empty(1), group=self.group, group_src=r, tag=PROBE_TAG)
@@ -166,8 +165,7 @@ class ProcessGroupTransport(Transport):
 
     def regroup(self, plan: RegroupPlan) -> None:
         """Continue with the survivors, in a new process group."""
-        ranks, backend, timeout = self._kind
-        self._kind = tuple(ranks[r] for r in plan.survivors), backend, timeout
+        self._spec = self._spec._replace(ranks=tuple(self._spec.ranks[r] for r in plan.survivors))
         self.original_ranks = tuple(self.original_ranks[r] for r in plan.survivors)
         try:
             self._join()
@@ -182,7 +180,7 @@ class ProcessGroupTransport(Transport):
         """Release the process group; the next transport for the same ranks takes it over."""
         if self._group() is not None and not self._closed:
             self._closed = True
-            _idle.setdefault(self._kind, []).append(self._group)
+            _idle.setdefault(self._spec, []).append(self._group)
 
 
 def _start(ops: list[Op], group: dist.ProcessGroup, batched: bool) -> list[dist.Work]:
@@ -198,18 +196,29 @@ def _start(ops: list[Op], group: dist.ProcessGroup, batched: bool) -> list[dist.
 # A weak reference to a process group that torch owns. A strong one would keep the group's threads alive after
 # destroy_process_group(), and they abort the process when it exits.
 GroupRef = weakref.ref[dist.ProcessGroup]
-Kind = tuple[tuple[int, ...], str, timedelta | None]  # global ranks, backend, timeout
+
+
+class GroupSpec(NamedTuple):
+    """What defines a process group; groups of equal specs can replace each other."""
+
+    ranks: tuple[int, ...]  # global
+    backend: str
+    timeout: timedelta | None  # None: torch's default
+
 
 # Process groups of thinwire that are not in use. They are kept for reuse: torch gives a new group of the same ranks the
 # name of a destroyed one, and would find the old addresses under that name.
-_idle: dict[Kind, list[GroupRef]] = {}
+_idle: dict[GroupSpec, list[GroupRef]] = {}
 
 
-def _kind(group: dist.ProcessGroup | None, timeout: float | None, ranks: tuple[int, ...] | None) -> Kind:
+def _spec_of(
+    group: dist.ProcessGroup | None, timeout: float | None, ranks: tuple[int, ...] | None, backend: str | None
+) -> GroupSpec:
     wait = _timeout(group) if timeout is None else timedelta(seconds=timeout)
     global_ranks = dist.get_process_group_ranks(group)
     members = global_ranks if ranks is None else [global_ranks[r] for r in ranks]
-    return tuple(members), dist.get_backend(group), wait
+    own_backend = dist.get_backend(group)
+    return GroupSpec(tuple(members), own_backend if backend is None else backend, wait)
 
 
 def _backend_for(device: torch.device) -> str:
@@ -227,17 +236,18 @@ def _timeout(group: dist.ProcessGroup | None) -> timedelta | None:
     return timeout
 
 
-def _own_group(kind: Kind) -> GroupRef:
-    ranks, backend, timeout = kind
-    alive = [reference for reference in _idle.pop(kind, []) if reference() is not None]
+def _own_group(spec: GroupSpec) -> GroupRef:
+    """A process group that is not in use, or a new one."""
+    alive = [reference for reference in _idle.pop(spec, []) if reference() is not None]
     if alive:
         # By name, the same on all ranks: they may have released their groups in different orders.
         first, *others = sorted(alive, key=lambda reference: getattr(reference(), "group_name", ""))
-        _idle[kind] = others
+        _idle[spec] = others
         return first
     # torch names a group of all ranks by a counter that all ranks share. With use_local_synchronization, it names the
     # group by the number of groups that each member is in, so these numbers must be equal.
-    is_subset = len(ranks) < dist.get_world_size()
-    return weakref.ref(
-        dist.new_group(list(ranks), backend=backend, timeout=timeout, use_local_synchronization=is_subset)
+    is_subset = len(spec.ranks) < dist.get_world_size()
+    group = dist.new_group(
+        list(spec.ranks), backend=spec.backend, timeout=spec.timeout, use_local_synchronization=is_subset
     )
+    return weakref.ref(group)

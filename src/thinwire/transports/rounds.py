@@ -143,7 +143,7 @@ class _Round:
             }
             expected = {r: SIZE_BYTES for r in self.others if any(r in m.senders for m in variable)}
             received = yield from self._post(lengths, expected)
-            most = {r: sum(m.most_bytes for m in variable if r in m.senders) for r in received}
+            most = {r: sum(m.max_bytes for m in variable if r in m.senders) for r in received}
             for r, size in received.items():
                 announced = int(size.cpu().view(torch.int64))
                 if not sizes[r] <= announced <= sizes[r] + most[r]:

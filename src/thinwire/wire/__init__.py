@@ -1,1 +1,1 @@
-"""Tensors as bytes: payloads, and small numbers in them."""
+"""Tensors as bytes: payloads and variable-length integers."""

@@ -1,8 +1,8 @@
-"""Parts, sealed into one buffer of bytes. docs/wire-format.md describes it for other languages.
+"""Payloads: the parts of a message in one buffer of bytes. docs/wire-format.md describes the format.
 
-Where the codec's layout is fixed, both ends know it and only the data travels. Where it depends on the values, a header
-tells the layout, and a checksum guards it. Either way what arrives is untrusted: it decodes to a tensor of the agreed
-shape and type, or raises PayloadError, and never makes the receiver allocate much more than that tensor.
+If the codec's layout is fixed, both ends know it and only the data is sent. If it depends on the values, a header has
+the layout, and a checksum protects it. A received buffer is untrusted: it decodes to a tensor of the agreed shape and
+type, or raises PayloadError, and never makes the receiver allocate much more than that tensor.
 """
 
 import struct
@@ -18,10 +18,10 @@ from torch import Tensor
 from ..core import Codec, Parts, PayloadError
 from ..core.lazy import Lazy, hollow, materialize
 from ..kernels.bits import bytes_of
-from .varints import Reader, written
+from .varints import Reader, encode_varint
 
 MAGIC, VERSION = b"TW", 1
-HEADER = struct.Struct("<2sBBII")  # magic, version, number of parts, length of the whole, checksum of the rest
+HEADER = struct.Struct("<2sBBII")  # magic, version, number of parts, total length, checksum of the rest
 DTYPES = {
     torch.uint8: 1,
     torch.int8: 2,
@@ -34,16 +34,13 @@ DTYPES = {
     torch.float64: 9,
 }
 BY_CODE = {code: dtype for dtype, code in DTYPES.items()}
-OUTLINE, AGREED = (
-    0x10,
-    0x20,
-)  # bits of a part's tag: it has no data; its shape is the agreed tensor's and is not told
+OUTLINE, AGREED = 0x10, 0x20  # bits of a part's tag: no data; no shape, as it is the agreed tensor's
 MAX_DIMS = 8
-SLACK_BYTES = 1024  # what a part may take beyond twice the agreed tensor: flags, scales, a coder's own header
+SLACK_BYTES = 1024  # of a part, beyond twice the agreed tensor: flags, scales, a coder's own header
 
 
 class Slot(NamedTuple):
-    """Where a part goes: what the receiver must know to cut it out of a buffer."""
+    """The layout of a part in a buffer."""
 
     shape: torch.Size
     dtype: torch.dtype
@@ -55,18 +52,18 @@ class Slot(NamedTuple):
 
 
 def encode(x: Tensor | Lazy, codec: Codec, seed: int) -> Tensor:
-    """The sealed buffer that says `x`; its length is the message's size."""
+    """The payload of `x` as uint8; its length is the size of the message."""
     parts = codec.encode_lazy(x, seed)
     data = [bytes_of(part) for part in parts if not part.is_meta]
     if not codec.variable:
         return _joined(data)
-    told = bytearray()
+    layout_bytes = bytearray()
     for part in parts:
         agreed = part.is_meta and part.shape == x.shape and part.dtype == x.dtype
-        told.append(DTYPES[part.dtype] | OUTLINE * part.is_meta | AGREED * agreed)
+        layout_bytes.append(DTYPES[part.dtype] | OUTLINE * part.is_meta | AGREED * agreed)
         if not agreed:
-            told += bytes([part.ndim]) + b"".join(map(written, part.shape))
-    body = torch.cat([_from_bytes(told, x.device), *data])
+            layout_bytes += bytes([part.ndim]) + b"".join(map(encode_varint, part.shape))
+    body = torch.cat([_from_bytes(layout_bytes, x.device), *data])
     length = HEADER.size + body.numel()
     if length >= 2**32:
         raise ValueError(f"a message of {length} bytes; one may have 4 GiB at most")
@@ -76,13 +73,13 @@ def encode(x: Tensor | Lazy, codec: Codec, seed: int) -> Tensor:
 
 
 def decode(buffer: Tensor, codec: Codec, seed: int, like: Tensor) -> Tensor:
-    """The tensor that a sealed buffer says, in the shape and type of `like`."""
+    """The tensor in a payload, with the shape and type of `like`."""
     return materialize(decode_lazy(buffer, codec, seed, like))
 
 
 def decode_lazy(buffer: Tensor, codec: Codec, seed: int, like: Tensor) -> Tensor | Lazy:
-    """The same, not written out where the codec has a faster way; all that can be wrong with it is found here."""
-    parts = _opened(buffer, like) if codec.variable else _cut(buffer, layout(codec, like.shape, like.dtype))
+    """The same, lazy if the codec supports that; all checks of the payload are done here."""
+    parts = _parts_with_header(buffer, like) if codec.variable else _cut(buffer, layout(codec, like.shape, like.dtype))
     try:
         x, rest = codec.decode_lazy(parts, seed)
     except PayloadError:
@@ -97,15 +94,15 @@ def decode_lazy(buffer: Tensor, codec: Codec, seed: int, like: Tensor) -> Tensor
     return x
 
 
-def sealed_bytes(codec: Codec, like: Tensor) -> int | None:
-    """The length of every buffer that says a tensor like this; None if it depends on the values."""
+def encoded_bytes(codec: Codec, like: Tensor) -> int | None:
+    """The length of the payload of a tensor like this; None if it depends on the values."""
     if codec.variable:
         return None
     return sum(slot.nbytes for slot in layout(codec, like.shape, like.dtype))
 
 
-def most_bytes(like: Tensor) -> int:
-    """What no message about a tensor like this exceeds, all its parts together and their outlines written out."""
+def max_bytes(like: Tensor) -> int:
+    """The largest allowed size of all parts of a payload of a tensor like this, including what outlines stand for."""
     return 8 * like.nbytes + 4 * SLACK_BYTES
 
 
@@ -117,7 +114,7 @@ def layout(codec: Codec, shape: torch.Size, dtype: torch.dtype) -> tuple[Slot, .
 
 
 def split(buffer: Tensor, lengths: Iterable[int | None]) -> list[Tensor]:
-    """Cut a row of sealed buffers apart; a length of None is read from the buffer's own header."""
+    """Split concatenated payloads; a length of None is read from the payload's header."""
     pieces, start = [], 0
     for length in lengths:
         left = buffer[start:]
@@ -132,21 +129,21 @@ def split(buffer: Tensor, lengths: Iterable[int | None]) -> list[Tensor]:
     return pieces
 
 
-def _opened(buffer: Tensor, like: Tensor) -> Parts:
-    """The parts in a buffer whose header tells the layout."""
+def _parts_with_header(buffer: Tensor, like: Tensor) -> Parts:
+    """The parts in a buffer whose header has the layout."""
     count, length, checksum = _header(buffer)
     if length != buffer.numel():
         raise PayloadError(f"the header declares {length} bytes, the buffer has {buffer.numel()}")
     body = buffer[HEADER.size :]
     memory = _memory(body)
     if checksum != _checksum(count, length, memory):
-        raise PayloadError("the checksum does not match: the buffer was damaged on its way")
-    told = Reader(memory)
-    slots = tuple(_slot(told, like) for _ in range(count))
+        raise PayloadError("the checksum does not match: the buffer was damaged in transit")
+    reader = Reader(memory)
+    slots = tuple(_slot(reader, like) for _ in range(count))
     declared = sum(prod(slot.shape) * slot.dtype.itemsize for slot in slots)
-    if declared > most_bytes(like):
+    if declared > max_bytes(like):
         raise PayloadError(f"the parts declare {declared} bytes in all, more than a tensor of {like.nbytes} can need")
-    return _cut(body[told.used :], slots)
+    return _cut(body[reader.used :], slots)
 
 
 def _header(buffer: Tensor) -> tuple[int, int, int]:
@@ -163,8 +160,8 @@ def _header(buffer: Tensor) -> tuple[int, int, int]:
     return count, length, checksum
 
 
-def _slot(told: Reader, like: Tensor) -> Slot:
-    tag = told.byte()
+def _slot(reader: Reader, like: Tensor) -> Slot:
+    tag = reader.byte()
     dtype = BY_CODE.get(tag & 0x0F)
     if dtype is None or tag & ~(0x0F | OUTLINE | AGREED):
         raise PayloadError(f"a part has the unknown tag {tag:#04x}")
@@ -172,10 +169,10 @@ def _slot(told: Reader, like: Tensor) -> Slot:
         if not tag & OUTLINE or dtype != like.dtype:
             raise PayloadError("a part claims to be the outline of the agreed tensor and is not")
         return Slot(like.shape, dtype, has_data=False)
-    dims = told.byte()
+    dims = reader.byte()
     if dims > MAX_DIMS:
         raise PayloadError(f"a part declares {dims} dimensions")
-    shape = torch.Size([told.number() for _ in range(dims)])
+    shape = torch.Size([reader.number() for _ in range(dims)])
     if max(prod(shape), *shape, 0) * dtype.itemsize > 2 * like.nbytes + SLACK_BYTES or (
         dtype.is_floating_point and prod(shape) > like.numel() + 1
     ):
@@ -194,7 +191,7 @@ def _cut(buffer: Tensor, slots: tuple[Slot, ...]) -> Parts:
             continue
         piece = buffer[start : start + slot.nbytes]
         if piece.storage_offset() % slot.dtype.itemsize:
-            piece = piece.clone()  # a view of wider numbers has to be aligned
+            piece = piece.clone()  # a view of wider numbers must be aligned
         if slot.dtype != torch.uint8:
             piece = piece.view(slot.dtype)
         parts.append(piece if piece.shape == slot.shape else piece.view(slot.shape))
@@ -203,7 +200,7 @@ def _cut(buffer: Tensor, slots: tuple[Slot, ...]) -> Parts:
 
 
 def _joined(data: list[Tensor]) -> Tensor:
-    """One after the other; parts that a codec has laid out so are not copied again."""
+    """The parts concatenated; parts that are adjacent in memory are not copied."""
     first = data[0]
     end = first.data_ptr()
     for piece in data:

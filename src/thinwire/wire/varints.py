@@ -1,21 +1,21 @@
-"""Small numbers in few bytes: seven bits a byte, lowest first; the high bit says that more follow."""
+"""Variable-length integers: seven bits per byte, lowest first; the high bit is set if more follow."""
 
 from ..core import PayloadError
 
 LONGEST = 35  # bits
 
 
-def written(value: int) -> bytes:
-    told = bytearray()
+def encode_varint(value: int) -> bytes:
+    encoded = bytearray()
     while value >= 0x80:
-        told.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    told.append(value)
-    return bytes(told)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 class Reader:
-    """Reads bytes one after the other, and what is written in them."""
+    """Reads bytes and varints in sequence."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         self.data, self.used = data, 0
@@ -27,7 +27,7 @@ class Reader:
         return int(self.data[self.used - 1])
 
     def take(self, count: int) -> bytes:
-        """So many of them."""
+        """The next `count` bytes."""
         if count > len(self.data) - self.used:
             raise PayloadError("the buffer ends within its layout")
         self.used += count

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.lab.fit.test_fit import drawn, saved
+from tests.lab.fit.test_fit import sampled, saved
 from tests.lab.report.parsed import Page
 from thinwire import TopK, parse
 from thinwire.cli import main
@@ -25,7 +25,7 @@ def study() -> contraction.Study:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    first = {"one.weight": drawn(1.0, (40, 50), 1), "bias": drawn(1.0, (20,), 2)}
+    first = {"one.weight": sampled(1.0, (40, 50), 1), "bias": sampled(1.0, (20,), 2)}
     folder: Path = saved(tmp_path_factory.mktemp("run"), first, {name: 2 * x for name, x in first.items()})
     return folder
 
@@ -35,15 +35,15 @@ def by_method(study: contraction.Study) -> dict[str, contraction.measure.Measure
 
 
 def test_error_and_bits_equal_those_of_the_codec(study: contraction.Study) -> None:
-    lost, entries, nbytes = 0.0, 0, 0
+    error, entries, nbytes = 0.0, 0, 0
     for sample in study.source.samples():
         x, codec = sample.tensor, TopK(0.1)
         buffer = payload.encode(x, codec, 0)
-        lost += float((payload.decode(buffer, codec, 0, x) - x).double().square().sum())
+        error += float((payload.decode(buffer, codec, 0, x) - x).double().square().sum())
         entries, nbytes = entries + x.numel(), nbytes + buffer.numel()
         assert float(x.square().sum()) == pytest.approx(1)
     figures = by_method(study)["TopK(0.1)"].overall
-    assert figures.error == pytest.approx(lost / len(DISTRIBUTIONS), rel=1e-5)
+    assert figures.error == pytest.approx(error / len(DISTRIBUTIONS), rel=1e-5)
     assert figures.bits == pytest.approx(8 * nbytes / entries)
     assert figures.entries == entries == 9000
 
@@ -77,7 +77,7 @@ def test_only_stochastic_methods_are_measured_several_times(
 ) -> None:
     sent = []
     real = contraction.measure._send
-    monkeypatch.setattr(contraction.measure, "_send", lambda *given: sent.append(given) or real(*given))
+    monkeypatch.setattr(contraction.measure, "_send", lambda *args: sent.append(args) or real(*args))
     contraction.study([method], contraction.of_distributions(16), draws=7)
     assert len(sent) == draws * len(DISTRIBUTIONS)
 
@@ -100,17 +100,17 @@ def test_the_page_shows_every_method_and_the_report_includes_it(
     assert "contraction.html" in output
     shown = Page((folder / "contraction.html").read_text())
     text = " ".join(shown.text.split())
-    for word in ("TopK(0.1)", "Quantize(4)", "step 1", "step 50", "drawn <b>: error against bits"):
+    for word in ("TopK(0.1)", "Quantize(4)", "step 1", "step 50", "sampled <b>: error against bits"):
         assert word in text
-    (found,) = report.fitted.read(folder)
-    assert found.heading == "What methods lose of gradients"
+    (found,) = report.embedded_pages.read(folder)
+    assert found.heading == "Compression error of methods"
     assert 'id="contraction-1-plane"' in found.markup
 
 
 def test_the_plot_marks_the_pareto_front(study: contraction.Study) -> None:
     drawing = plot(study).drawing
-    assert drawing.count('class="place unbeaten"') >= 2
-    assert drawing.count('class="place') == len(METHODS)
+    assert drawing.count('class="point on-front"') >= 2
+    assert drawing.count('class="point') == len(METHODS)
     assert "<h1>Error against bits</h1>" in page(study)
 
 

@@ -11,7 +11,7 @@ import time
 NEWNET = 0x40000000
 
 
-def launcher(ranks, token):
+def launcher(ranks: str, token: str) -> None:
     """Starts ranks as torchrun does, but when one ends, leaves the others running."""
     for rank in range(int(ranks)):
         subprocess.Popen([sys.executable, __file__, "rank", str(rank), token])
@@ -19,7 +19,7 @@ def launcher(ranks, token):
     os._exit(5)
 
 
-def rank(number, token):
+def rank(number: str, token: str) -> None:
     """Enters its namespace, prints where it is, and stays."""
     report = {"rank": int(number), "hub": namespace(), "user": os.readlink("/proc/self/ns/user")}
     opened = os.open(os.environ["THINWIRE_NAMESPACES"].split(":")[int(number)], os.O_RDONLY)
@@ -28,19 +28,19 @@ def rank(number, token):
     time.sleep(300)
 
 
-def namespace():
+def namespace() -> str:
     return os.readlink("/proc/thread-self/ns/net")
 
 
-def parent(expected, *command):
+def parent(expected: str, *command: str) -> None:
     """Starts a command that expects another parent process, with this one in its place."""
     me = os.readlink("/proc/self")
     sys.exit(subprocess.call([me if part == expected else part for part in command]))
 
 
-def listener():
+def listener() -> None:
     """Prints the signals it received until half a second after the first."""
-    received = []
+    received: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, frame: received.append(number))
     print("listening", flush=True)
@@ -51,14 +51,14 @@ def listener():
     sys.exit(7)
 
 
-def without_capability(number, *command):
+def without_capability(number: str, *command: str) -> None:
     """Runs a command without a capability, as root."""
     drop_from_bounding_set = 24
     assert ctypes.CDLL(None).prctl(drop_from_bounding_set, int(number), 0, 0, 0) == 0
     os.execv(command[0], command)
 
 
-def without_namespaces(*command):
+def without_namespaces(*command: str) -> None:
     """Runs a command where the kernel allows no further network namespace."""
     user, new_user = os.getuid(), 0x10000000
     assert ctypes.CDLL(None).unshare(new_user) == 0

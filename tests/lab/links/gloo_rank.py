@@ -6,12 +6,13 @@ import time
 
 import torch
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 from thinwire.lab import links
 
 
-def main():
-    store, rank, ranks = next(dist.rendezvous("env://"))
+def main() -> None:
+    store, rank, ranks = next(rendezvous("env://"))
     links.enter(rank)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
     tensor = torch.ones(int(sys.argv[1]))

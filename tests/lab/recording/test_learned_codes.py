@@ -49,6 +49,6 @@ def test_a_run_records_its_codes_and_a_report_plots_them():
     (section,) = summary.sections([run])
     chart = lines.learned(section, looks([section]))
     assert chart is not None
-    assert "How far learned codes are off" in chart.title
+    assert "Error of learned codes" in chart.title
     (without,) = summary.sections([run_of()])
     assert lines.learned(without, looks([without])) is None

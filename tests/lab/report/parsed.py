@@ -1,6 +1,8 @@
-"""A page as its readers get it: the texts of its tables, its plots, and all that it refers to."""
+"""A parsed page: its visible text, tables, figures and references."""
 
 from html.parser import HTMLParser
+
+REFERENCES = ("src", "href", "xlink:href", "data", "action")
 
 
 class Page(HTMLParser):
@@ -20,9 +22,9 @@ class Page(HTMLParser):
     def text(self) -> str:
         return " ".join(" ".join(self.texts).split())
 
-    def handle_starttag(self, tag, attrs):
-        attributes = dict(attrs)
-        self.references += [value for name, value in attrs if name in ("src", "href", "xlink:href", "data", "action")]
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = {name: value or "" for name, value in attrs}
+        self.references += [value or "" for name, value in attrs if name in REFERENCES]
         self._silent = tag in ("style", "script")
         if self._figure is not None:
             self.figures[self._figure].append(tag)
@@ -37,15 +39,16 @@ class Page(HTMLParser):
         elif tag in ("td", "th"):
             self._cell = []
 
-    def handle_endtag(self, tag):
+    def handle_endtag(self, tag: str) -> None:
         self._silent = False
         if tag == "figure":
             self._figure = None
         elif tag in ("td", "th"):
+            assert self._cell is not None, "a cell ends where none is open"
             self.tables[-1][-1].append("".join(self._cell))
             self._cell = None
 
-    def handle_data(self, data):
+    def handle_data(self, data: str) -> None:
         if self._silent:
             return
         self.texts.append(data)

@@ -1,10 +1,10 @@
-// What a browser makes of the page, told to the frame around it.
+// Measures the rendered page and posts the results to the parent frame.
 window.addEventListener("load", () => {
-  const told = { width: innerWidth, overflow: document.documentElement.scrollWidth - innerWidth, figures: {}, tables: [] };
+  const probe = { width: innerWidth, overflow: document.documentElement.scrollWidth - innerWidth, figures: {}, tables: [] };
   for (const figure of document.querySelectorAll("figure")) {
     const svg = figure.querySelector("svg"), box = svg.getBoundingClientRect();
     const drawn = [...svg.querySelectorAll("polyline, rect, circle, path, text")].map(e => e.getBoundingClientRect());
-    told.figures[figure.id] = {
+    probe.figures[figure.id] = {
       width: box.width,
       height: box.height,
       drawn: drawn.filter(b => b.width + b.height > 0).length,
@@ -14,34 +14,34 @@ window.addEventListener("load", () => {
       }).map(e => e.textContent),
     };
   }
-  for (const row of document.querySelectorAll("tr")) told.tables.push([...row.cells].map(cell => cell.innerText.trim()));
+  for (const row of document.querySelectorAll("tr")) probe.tables.push([...row.cells].map(cell => cell.innerText.trim()));
 
   const lines = document.querySelector("#task-1-metric-time svg"), frame = lines.getBoundingClientRect();
   const [x, y] = [frame.left + frame.width / 2, frame.top + frame.height / 2];
   lines.dispatchEvent(new PointerEvent("pointermove", { clientX: x, clientY: y, bubbles: true }));
-  told.tip = document.querySelector(".tip")?.innerText;
+  probe.tip = document.querySelector(".tip")?.innerText;
   lines.dispatchEvent(new PointerEvent("pointerleave"));
-  told.tipAfter = document.querySelector(".tip")?.innerText;
+  probe.tipAfter = document.querySelector(".tip")?.innerText;
 
   const shown = () => [...document.querySelectorAll("#task-1 .series")]
     .filter(e => e.dataset.series === "powersgd" && e.getBoundingClientRect().width > 0).length;
   const button = [...document.querySelectorAll("#task-1 .methods button")].find(b => b.dataset.series === "powersgd");
-  told.shown = [shown()];
+  probe.shown = [shown()];
   button.click();
-  told.shown.push(shown());
+  probe.shown.push(shown());
   button.click();
-  told.shown.push(shown());
+  probe.shown.push(shown());
 
   const visible = e => e.getBoundingClientRect().width > 0;
   const layers = () => [
     visible(document.querySelector("#task-3-layer-ratio-1")), // of a method called dense
     visible([...document.querySelectorAll("#task-3-layer-ratio-4 .series")].find(e => e.dataset.series === "dense")),
   ];
-  told.layers = [layers()];
+  probe.layers = [layers()];
   document.querySelector("#task-3 .methods button[data-series=dense]").click();
-  told.layers.push(layers());
+  probe.layers.push(layers());
 
-  told.loaded = performance.getEntriesByType("resource").map(entry => entry.name);
-  told.errors = window.probed;
-  parent.postMessage(JSON.stringify(told), "*");
+  probe.loaded = performance.getEntriesByType("resource").map(entry => entry.name);
+  probe.errors = window.probed;
+  parent.postMessage(JSON.stringify(probe), "*");
 });

@@ -1,6 +1,8 @@
 """Runs with figures that can be checked by hand."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from thinwire.lab.recording.runs import Run
 
@@ -10,15 +12,23 @@ NOTATIONS = {
     "dense": "Average()",
     "fp16": "Average(Cast('float16'))",
     "powersgd": "ErrorFeedback(PowerSGD(4))",
-    "<b>&thin": "ErrorFeedback(TopK(0.01))",
+    "<b>&tiny": "ErrorFeedback(TopK(0.01))",
 }
 
 
-def a_run(label="dense", seed=1, accuracy=0.9, seconds=20.0, ratio=1.0, evaluated=True, **changes) -> Run:
-    """A run of so many seconds to an accuracy that it reaches in equal steps, by four evaluations."""
+def a_run(
+    label: str = "dense",
+    seed: int = 1,
+    accuracy: float = 0.9,
+    seconds: float = 20.0,
+    ratio: float = 1.0,
+    evaluated: bool = True,
+    **changes: Any,
+) -> Run:
+    """A run of `seconds` seconds whose accuracy grows linearly to `accuracy` over four evaluations."""
     payload = round(1_000_000 * STEPS / ratio)
     shares = (0.25, 0.5, 0.75, 1.0)
-    settings = {
+    settings: dict[str, Any] = {
         "workload": "digits-cnn",
         "method": NOTATIONS.get(label, "Sign()"),
         "label": label,
@@ -61,55 +71,68 @@ def a_run(label="dense", seed=1, accuracy=0.9, seconds=20.0, ratio=1.0, evaluate
     return Run(**(settings | changes))
 
 
-def a_layer(name, kind="conv", elements=100, said=(10, 20, 30, 40), residual=(1.0, 2.0, 3.0, 4.0), gradient=2.0):
-    """What a run tells of a layer at its four evaluations."""
+def a_layer(
+    name: str,
+    kind: str = "conv",
+    elements: int = 100,
+    payload: Sequence[int] = (10, 20, 30, 40),
+    residual: Sequence[float | None] = (1.0, 2.0, 3.0, 4.0),
+    gradient: float = 2.0,
+) -> dict[str, Any]:
+    """A layer in a run file, with figures at four evaluations."""
     return {
         "name": name,
         "kind": kind,
         "elements": elements,
         "dense_bytes": [100 * elements * i for i in (1, 2, 3, 4)],
-        "payload_bytes": list(said),
+        "payload_bytes": list(payload),
         "residual": list(residual),
         "gradient": [gradient] * 4,
     }
 
 
-def layered(label, many=False, **changes) -> Run:
-    """A run that tells of its layers: of 3, or of 24 with long names."""
-    forgets = {"residual": [None] * 4}
+def layered(label: str, many: bool = False, **changes: Any) -> Run:
+    """A run with records of 3 layers, or of 24 with long names."""
+    no_residual: dict[str, Any] = {"residual": [None] * 4}
     layers = [
-        a_layer("features.0.weight", elements=1000, said=(1000, 1500, 1750, 1875)),
+        a_layer("features.0.weight", elements=1000, payload=(1000, 1500, 1750, 1875)),
         a_layer("dense", "dense", 4000),
-        a_layer("features.0.bias,dense.bias", "small ones", 9, **forgets),
+        a_layer("features.0.bias,dense.bias", "small ones", 9, **no_residual),
     ]
     if many:
         blocks = [(f"encoder.layers.{i}", name) for i in range(6) for name in ("self_attn.out_proj", "linear1")]
         kinds = {"self_attn.out_proj": "attention", "linear1": "dense"}
         layers += [a_layer(f"{block}.{name}.weight", kinds[name], 5000 + i) for i, (block, name) in enumerate(blocks)]
-        layers += [a_layer(f"encoder.norms.{i}.weight", "norm", 10, **forgets) for i in range(9)]
+        layers += [a_layer(f"encoder.norms.{i}.weight", "norm", 10, **no_residual) for i in range(9)]
     return a_run(label, layers=layers, **changes)
 
 
-def differing(label, worst=0.85, apart=(0.04, 0.03, 0.02, 0.01), ways=None, **changes) -> Run:
-    """A run whose replicas differ, by so much at each evaluation; rank 0 speaks with ranks 1 and 3."""
+def decentralized_run(
+    label: str,
+    worst: float = 0.85,
+    distances: Sequence[float] = (0.04, 0.03, 0.02, 0.01),
+    traffic: tuple[Mapping[str, int], Mapping[str, int]] | None = None,
+    **changes: Any,
+) -> Run:
+    """A run whose replicas differ, with a consensus distance per evaluation; rank 0 exchanges with ranks 1 and 3."""
     run = a_run(label, **changes)
-    for noted, distance in zip(run.evaluations, apart, strict=True):
-        noted["consensus"] = distance
-    run.metrics |= {"consensus": apart[-1], f"worst_{run.metric}": worst}
+    for evaluation, distance in zip(run.evaluations, distances, strict=True):
+        evaluation["consensus"] = distance
+    run.metrics |= {"consensus": distances[-1], f"worst_{run.metric}": worst}
     run.evaluations[-1] |= {f"worst_{run.metric}": worst}
-    sent, received = ways or ({"1": 500_000, "3": 500_000},) * 2
+    sent, received = traffic or ({"1": 500_000, "3": 500_000},) * 2
     run.links = {"rank": 0, "sent": sent, "received": received}
     return run
 
 
 def comparison() -> list[Run]:
-    """Three seeds of four methods: dense, one that is faster, one that is as good and small, one that is worse."""
+    """Three seeds of four methods: dense, a faster one, one as good with fewer bytes, one that is worse."""
     runs = []
-    for seed, more in ((1, 0.0), (2, 0.01), (3, -0.01)):
-        runs.append(a_run("dense", seed, 0.9 + more, 20.0))
-        runs.append(a_run("fp16", seed, 0.9 + more, 16.0, 2.0))
-        runs.append(a_run("powersgd", seed, 0.9 + more, 10.0, 40.0))
-        runs.append(a_run("<b>&thin", seed, 0.8 + more, 12.5, 125.0, warnings=["it says <little>"]))
+    for seed, offset in ((1, 0.0), (2, 0.01), (3, -0.01)):
+        runs.append(a_run("dense", seed, 0.9 + offset, 20.0))
+        runs.append(a_run("fp16", seed, 0.9 + offset, 16.0, 2.0))
+        runs.append(a_run("powersgd", seed, 0.9 + offset, 10.0, 40.0))
+        runs.append(a_run("<b>&tiny", seed, 0.8 + offset, 12.5, 125.0, warnings=["a warning with <markup>"]))
     return runs
 
 

@@ -12,23 +12,23 @@ def shown(runs):
 
 
 def uneven(methods):
-    """Three seeds of dense, and one of each of so many others."""
+    """Three seeds of dense, and one seed each of `methods` other methods."""
     return [a_run("dense", seed) for seed in (1, 2, 3)] + [a_run(f"m{i}", ratio=2.0 + i) for i in range(methods)]
 
 
-def test_few_missing_seeds_are_warned_of():
+def test_few_missing_seeds_are_warnings():
     text = shown(uneven(3))
-    assert "m0, m1, m2 : not there yet: seed 2, 3" in Page(text).text
+    assert "m0, m1, m2 : no run yet for seed 2, 3" in Page(text).text
     assert 'class="warnings"' in text
 
 
-def test_many_missing_seeds_are_one_quiet_line():
+def test_many_missing_seeds_are_one_remark():
     text = shown([*uneven(4), a_run("m3", 2, ratio=5.0)])
-    assert '<p class="quiet">Not there yet: seed 2, 3 of m0, m1, m2; seed 3 of m3.</p>' in text
+    assert '<p class="quiet">No run yet for seed 2, 3 of m0, m1, m2; seed 3 of m3.</p>' in text
     assert 'class="warnings"' not in text
 
 
-def test_methods_with_fewer_seeds_have_means_of_their_own():
+def test_a_mean_is_over_the_seeds_that_the_method_has():
     runs = [a_run("dense", seed, accuracy) for seed, accuracy in ((1, 0.8), (2, 0.9), (3, 1.0))]
     runs.append(a_run("fp16", 1, 0.7, ratio=2.0))
     page = Page(shown(runs))
@@ -42,7 +42,7 @@ def test_methods_with_fewer_seeds_have_means_of_their_own():
     assert "fp16 70.0% 500 kB" in text
 
 
-def test_interruptions_are_one_quiet_line():
+def test_interruptions_are_one_remark():
     first = a_run("dense", 1, resumed=[{"step": 1200, "commit": "a"}, {"step": 2500, "commit": "b"}])
     second = a_run("<fp16>", 2, resumed=[{"step": 40, "commit": None}])
     text = shown([first, a_run("dense", 2), a_run("<fp16>", 1), second])
@@ -52,5 +52,5 @@ def test_interruptions_are_one_quiet_line():
     assert "<fp16>" not in text, "names are escaped"
 
 
-def test_runs_without_interruptions_have_no_such_line():
+def test_runs_without_interruptions_have_no_remark():
     assert "Resumed" not in shown([a_run()])

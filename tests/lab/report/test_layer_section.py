@@ -13,8 +13,8 @@ from thinwire.lab.report.summary import sections
 
 
 def adapting():
-    forgets = [layer | {"residual": [None] * 4} for layer in layered("x").layers]
-    return [layered("powersgd", ratio=40.0), layered("fp16", ratio=2.0, many=True), a_run("dense", layers=forgets)]
+    no_residual = [layer | {"residual": [None] * 4} for layer in layered("x").layers]
+    return [layered("powersgd", ratio=40.0), layered("fp16", ratio=2.0, many=True), a_run("dense", layers=no_residual)]
 
 
 def entry_of(*runs):
@@ -22,22 +22,22 @@ def entry_of(*runs):
     return entry
 
 
-def test_a_ratio_is_that_of_the_stretch_before_an_evaluation():
-    layer = a_layer("a", elements=10, said=(1000, 1500, 1500, 1600))
+def test_the_ratio_is_that_since_the_previous_evaluation():
+    layer = a_layer("a", elements=10, payload=(1000, 1500, 1500, 1600))
     one, two, nothing, four = layers.ratios([layer])
     assert (one, two, four) == (1.0, 2.0, 10.0)
-    assert isnan(nothing), "nothing was said, so nothing can be told"
-    lockstep = layers.ratios([layer, a_layer("b", elements=30, said=(500, 1000, 1500, 2000))])
-    assert lockstep == [4000 / 1500, 4000 / 1000, 4000 / 500, 4000 / 600]
+    assert isnan(nothing), "nothing was sent, so there is no ratio"
+    both = layers.ratios([layer, a_layer("b", elements=30, payload=(500, 1000, 1500, 2000))])
+    assert both == [4000 / 1500, 4000 / 1000, 4000 / 500, 4000 / 600]
 
 
-def test_what_is_left_unsaid_is_told_in_gradients_of_those_that_remember():
-    forgets = a_layer("c", residual=[None] * 4, gradient=100.0)
-    assert layers.residual([a_layer("a"), forgets]) == [0.5, 1.0, 1.5, 2.0]
+def test_the_residual_is_relative_to_the_gradient_of_layers_with_a_residual():
+    no_residual = a_layer("c", residual=[None] * 4, gradient=100.0)
+    assert layers.residual([a_layer("a"), no_residual]) == [0.5, 1.0, 1.5, 2.0]
     assert layers.residual([a_layer("a"), a_layer("b", residual=[0.0] * 4)]) == pytest.approx(
         [norm / hypot(2, 2) for norm in (1, 2, 3, 4)]
     )
-    assert all(map(isnan, layers.residual([forgets])))
+    assert all(map(isnan, layers.residual([no_residual])))
     assert all(map(isnan, layers.residual([a_layer("a", gradient=0.0)])))
 
 
@@ -48,13 +48,13 @@ def test_few_layers_are_all_shown():
 
 
 def test_of_many_layers_the_largest_are_shown_and_the_rest_by_kind():
-    told = layered("x", many=True).layers
-    found = layers.groups(told)
-    assert len(found) < len(told) / 2
-    assert sorted(name for group in found for name in group.names) == sorted(layer["name"] for layer in told)
-    alone = [group.names[0] for group in found if len(group.names) == 1]
-    largest = sorted(told, key=lambda layer: -layer["elements"])[: layers.LARGEST]
-    assert {layer["name"] for layer in largest} <= set(alone)
+    records = layered("x", many=True).layers
+    found = layers.groups(records)
+    assert len(found) < len(records) / 2
+    assert sorted(name for group in found for name in group.names) == sorted(layer["name"] for layer in records)
+    single = [group.names[0] for group in found if len(group.names) == 1]
+    largest = sorted(records, key=lambda layer: -layer["elements"])[: layers.LARGEST]
+    assert {layer["name"] for layer in largest} <= set(single)
     labels = {group.label: len(group.names) for group in found if len(group.names) > 1}
     assert labels == {"4 attention": 4, "4 other dense": 4, "9 other norm": 9}
 
@@ -75,83 +75,83 @@ def test_of_many_layers_the_largest_are_shown_and_the_rest_by_kind():
         (["a,b", "c,d"], ["2 small ones", "2 small ones 2"]),
         (["very_long_name_of_one_layer"], ["very_l…one_layer"]),
     ],
-    ids=["short", "fused", "blocks", "too long", "alike", "one word"],
+    ids=["short", "fused", "blocks", "too long", "equal", "one word"],
 )
-def test_names_are_short_and_tell_layers_apart(names, expected):
+def test_labels_are_short_and_unique(names, expected):
     found = list(layers.labels(dict.fromkeys(names, "small ones")).values())
     assert found == expected
     assert all(len(label) <= MOST_LETTERS for label in found)
 
 
-def test_lines_are_means_over_the_seeds():
+def test_curves_are_means_over_the_seeds():
     runs = [layered("x", seed=1), layered("x", seed=2)]
     for layer in runs[1].layers:
-        layer["payload_bytes"] = [3 * said for said in layer["payload_bytes"]]
+        layer["payload_bytes"] = [3 * sent for sent in layer["payload_bytes"]]
     (group, curve), *_ = layers.lines(entry_of(*runs), layers.ratios)
     assert group.label == "features.0"
     assert [step for step, _ in curve.mean] == [25, 50, 75, 100]
     assert [ratio for _, ratio in curve.mean] == pytest.approx([2 / 3 * factor for factor in (100, 200, 400, 800)])
 
 
-def test_layers_that_remember_nothing_have_no_line_of_what_is_unsaid():
-    told = layers.lines(entry_of(layered("x")), layers.residual)
-    assert [group.label for group, _ in told] == ["features.0", "dense"]
+def test_layers_without_a_residual_have_no_curve():
+    found = layers.lines(entry_of(layered("x")), layers.residual)
+    assert [group.label for group, _ in found] == ["features.0", "dense"]
 
 
-def test_plots_are_there_for_methods_that_remember():
+def test_methods_with_residuals_have_two_plots_each():
     (section,) = sections(adapting())
     plots = adaptation.plots(section)
-    assert [plot.key for plot in plots] == ["layer-ratio-2", "layer-unsaid-2", "layer-ratio-3", "layer-unsaid-3"]
+    assert [plot.key for plot in plots] == ["layer-ratio-2", "layer-residual-2", "layer-ratio-3", "layer-residual-3"]
     assert [plot.method for plot in plots] == ["fp16", "fp16", "powersgd", "powersgd"]
 
 
-def test_values_that_are_nearly_the_same_look_so():
-    same = [a_layer("a", said=(100, 200, 300, 400)), a_layer("b", said=(101, 202, 303, 404))]
+def test_nearly_equal_values_are_plotted_close_together():
+    same = [a_layer("a", payload=(100, 200, 300, 400)), a_layer("b", payload=(101, 202, 303, 404))]
     (section,) = sections([a_run("x", layers=same)])
     heights = re.findall(r'cy="([^"]*)"', adaptation.plots(section)[0].drawing)
     assert max(map(float, heights)) - min(map(float, heights)) < 5
 
 
-def test_a_warm_up_is_not_remembered_and_can_be_drawn():
-    late = [a_layer("a", residual=[None, None, 1.0, 2.0]), a_layer("b", said=[0, 0, 0, 0], residual=[0.0] * 4)]
+def test_layers_without_a_residual_during_warm_up_are_plotted():
+    late = [a_layer("a", residual=[None, None, 1.0, 2.0]), a_layer("b", payload=[0, 0, 0, 0], residual=[0.0] * 4)]
     (section,) = sections([a_run("x", layers=late)])
-    ratio, unsaid = adaptation.plots(section)
+    ratio, residual = adaptation.plots(section)
     assert ratio.drawing.count("<circle") == 4
-    assert unsaid.drawing.count("<circle") == 2
+    assert residual.drawing.count("<circle") == 2
 
 
-def test_layers_of_a_kind_have_its_colour_and_differ_by_their_dashes():
+def test_layers_of_a_kind_share_a_color_and_differ_in_their_dashes():
     (section,) = sections([layered("x", many=True)])
     plot = adaptation.plots(section)[0]
     colors = dict(plot.legend)
     assert set(colors) == {"conv", "dense", "attention"}
     assert len(set(colors.values())) == 3
-    drawn = re.findall(r'style="--c:([^"]*)"><polyline points="[^"]*" class="line"([^>]*)>', plot.drawing)
-    assert len(drawn) == 8
-    assert len(set(drawn)) == len(drawn)
+    styles = re.findall(r'style="--c:([^"]*)"><polyline points="[^"]*" class="line"([^>]*)>', plot.drawing)
+    assert len(styles) == 8
+    assert len(set(styles)) == len(styles)
 
 
 def test_the_page_compares_kinds_of_layers_side_by_side():
     shown = Page(page(sections(adapting())))
     _, (head, *rows) = shown.tables
-    assert head == ["times smaller", "conv", "small ones", "all layers"]
+    assert head == ["compression ratio", "conv", "small ones", "all layers"]
     assert [row[0] for row in rows] == ["dense", "fp16", "powersgd"]
-    told = dict(zip(head, rows[2], strict=True))
-    assert told["all layers"] == "40.0x"
-    assert told["conv"] == f"{800_000 / (0.6 * 25_000):.1f}x"
-    assert "Layer by layer" in shown.text
+    cells = dict(zip(head, rows[2], strict=True))
+    assert cells["all layers"] == "40.0x"
+    assert cells["conv"] == f"{800_000 / (0.6 * 25_000):.1f}x"
+    assert "Compression by layer" in shown.text
     assert [figure for figure in shown.figures if "layer" in figure] == [
-        f"task-1-layer-{what}-{number}" for number in (2, 3) for what in ("ratio", "unsaid")
+        f"task-1-layer-{what}-{number}" for number in (2, 3) for what in ("ratio", "residual")
     ]
 
 
-def test_runs_that_do_not_tell_of_layers_are_shown_without():
+def test_runs_without_records_of_layers_have_no_such_section():
     shown = Page(page(sections(comparison())))
-    assert "Layer by layer" not in shown.text
+    assert "Compression by layer" not in shown.text
     assert len(shown.tables) == 1
 
 
-def test_a_layer_called_like_a_method_is_not_that_method():
+def test_a_layer_named_like_a_method_is_not_that_method():
     text = page(sections([layered("dense"), layered("powersgd")]))
     assert '<figure id="task-1-layer-ratio-1" class="series" data-series="dense">' in text
     assert text.count('class="series" data-series="dense" style="--c:var(--k') >= 2

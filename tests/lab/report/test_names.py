@@ -7,20 +7,20 @@ ends = st.lists(st.tuples(st.floats(0, 400), st.text("abc", min_size=1, max_size
 
 
 @given(ends)
-def test_no_name_covers_another_or_the_way_to_it(ends):
+def test_no_label_covers_another_or_its_lead_line(ends):
     rows = names.rows(ends)
     boxes = [(x, x + names.width(label), row) for (x, label), row in zip(ends, rows, strict=True)]
     for i, (left, right, row) in enumerate(boxes):
         for j, (x, _, other) in enumerate(boxes):
             if i != j and left <= x < right:
-                # The other begins within this name: it is nearer to the plot, so its way there is free.
+                # The other starts within this label, so it must be nearer to the plot: its lead line is free.
                 assert other != row
                 assert other < row or x == left
 
 
-def test_names_that_lie_apart_share_the_first_row():
+def test_labels_with_enough_space_share_the_first_row():
     assert names.rows([(0, "dense"), (200, "fp16"), (100, "topk")]) == [0, 0, 0]
 
 
-def test_long_names_are_cut():
+def test_long_labels_are_shortened():
     assert names.shown("ErrorFeedback(Chain(TopK(0.01), Cast('float16')))") == "ErrorFeedback(C…"

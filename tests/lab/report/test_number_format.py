@@ -7,7 +7,7 @@ from thinwire.lab.report import number_format as units
     ("nbytes", "text"),
     [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (123_456, "123 kB"), (44_700_000, "44.7 MB"), (2.5e9, "2.50 GB")],
 )
-def test_bytes_are_shown_in_units_people_read(nbytes, text):
+def test_bytes_have_a_decimal_unit(nbytes, text):
     assert units.human(nbytes) == text
 
 
@@ -23,7 +23,7 @@ def test_bytes_are_shown_in_units_people_read(nbytes, text):
         (36_000.0, "10.0 h"),
     ],
 )
-def test_durations_are_shown_in_units_people_read(seconds, text):
+def test_durations_have_a_fitting_unit(seconds, text):
     assert units.duration(seconds) == text
 
 
@@ -37,7 +37,7 @@ def test_durations_are_shown_in_units_people_read(seconds, text):
         ("test_loss", 0.5, None, "0.500"),
     ],
 )
-def test_shares_are_shown_in_percent_and_other_metrics_with_three_digits(metric, value, spread, text):
+def test_fractions_are_in_percent_and_other_metrics_have_three_decimals(metric, value, spread, text):
     assert units.metric_text(metric, value, spread) == text
 
 
@@ -52,17 +52,17 @@ def test_shares_are_shown_in_percent_and_other_metrics_with_three_digits(metric,
         ("a wet string", "a wet string"),
     ],
 )
-def test_links_are_shown_as_people_write_them(link, text):
+def test_links_are_shown_with_rates_and_directions(link, text):
     assert units.link_text(link) == text
 
 
 @pytest.mark.parametrize(("share", "text"), [(0.9, "90%"), (0.875, "87.5%"), (0.3, "30%"), (0.9825, "98.25%")])
-def test_a_tick_tells_its_whole_value(share, text):
+def test_a_percent_tick_has_all_its_decimals(share, text):
     assert units.percent(share) == text
 
 
 @pytest.mark.parametrize(("most", "text"), [(0.09, "50 ms"), (9.0, "0.05 s"), (400.0, "0.000833333 min")])
-def test_the_clock_of_an_axis_keeps_to_one_unit(most, text):
+def test_times_on_an_axis_have_one_unit(most, text):
     assert units.clock(most)(0.05) == text
     assert units.clock(most)(0) == "0"
 
@@ -70,7 +70,7 @@ def test_the_clock_of_an_axis_keeps_to_one_unit(most, text):
 @pytest.mark.parametrize(
     ("share", "text"), [(0.0, "0.00%"), (1e-8, "<0.01%"), (5e-4, "0.05%"), (0.0994, "9.94%"), (0.146, "14.6%")]
 )
-def test_distances_keep_a_digit_that_tells_them_from_nothing(share, text):
+def test_small_distances_are_not_rounded_to_0(share, text):
     assert units.distance_text(share) == text
 
 
@@ -86,5 +86,5 @@ def test_ticks_of_counts_stay_short(number, text):
     assert units.rounded_count(number) == text
 
 
-def test_lists_are_said_as_people_say_them():
-    assert [units.spoken(list(words)) for words in ("", "a", "ab", "abc")] == ["", "a", "a and b", "a, b and c"]
+def test_a_list_is_joined_with_commas_and_and():
+    assert [units.enumerated(list(words)) for words in ("", "a", "ab", "abc")] == ["", "a", "a and b", "a, b and c"]

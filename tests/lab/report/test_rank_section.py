@@ -1,4 +1,4 @@
-from tests.lab.report.sample_runs import a_run, differing
+from tests.lab.report.sample_runs import a_run, decentralized_run
 from thinwire.lab.report import rank_section as ranks
 from thinwire.lab.report.page import page
 from thinwire.lab.report.summary import sections
@@ -16,7 +16,7 @@ CHANGES = [
 
 
 def factored(changes=CHANGES):
-    run = differing("ab")
+    run = decentralized_run("ab")
     run.steps, run.parameters = 100, 20_000
     run.factored = {"layers": LAYERS, "changes": changes, "parameters": 5_000}
     return run
@@ -27,20 +27,20 @@ def section_of(run):
     return section
 
 
-def test_phases_and_what_is_left_of_the_model_are_told():
+def test_the_sentence_has_the_phases_and_the_parameters_at_the_end():
     section = section_of(factored())
-    assert ranks.told(section.entries[0]) == (
-        "whole at first, factored after step 20, whole after step 60, factored after step 80. In thin layers, the "
-        "model at the end has 5,000 of 20,000 parameters: 4.0 times fewer."
+    assert ranks.sentence(section.entries[0]) == (
+        "full-rank at first, factored after step 20, full-rank after step 60, factored after step 80. With low-rank "
+        "layers, the model at the end has 5,000 of 20,000 parameters (4.0x fewer)."
     )
 
 
-def test_many_changes_are_counted():
+def test_of_many_changes_the_rest_is_counted():
     changes = [{"step": 10 * i + 1, "ranks": {"features.3": i or None, "head": i or None}} for i in range(9)]
-    assert "after step 51, and 3 more changes." in ranks.told(section_of(factored(changes)).entries[0])
+    assert "after step 51, and 3 more changes." in ranks.sentence(section_of(factored(changes)).entries[0])
 
 
-def test_ranks_are_drawn_as_shares_from_split_to_split():
+def test_ranks_are_plotted_relative_to_full_rank_for_each_factored_phase():
     section = section_of(factored())
     (plot,) = ranks.plots(section)
     assert plot.title == "ab: rank of factored layers"
@@ -49,8 +49,8 @@ def test_ranks_are_drawn_as_shares_from_split_to_split():
     assert ranks._shares(section.entries[0].runs[0], group) == [(20.0, 0.5), (60.0, 0.5), (80.0, 0.25), (100.0, 0.25)]
 
 
-def test_the_page_has_both():
+def test_the_page_has_the_sentence_and_the_plot():
     text = page(sections([factored(), a_run()]))
-    assert "Layers that are factored" in text
+    assert "Factored layers" in text
     assert "rank of factored layers" in text
-    assert "Layers that are factored" not in page(sections([a_run()]))
+    assert "Factored layers" not in page(sections([a_run()]))

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from tests.lab.report.sample_runs import a_run, comparison, differing
+from tests.lab.report.sample_runs import a_run, comparison, decentralized_run
 from thinwire.lab.report.summary import Figure, sections
 from thinwire.lab.report.time_to_metric import seconds_to
 
@@ -25,21 +25,21 @@ def test_mean_and_spread_over_seeds():
     assert Figure((0.9,)).spread is None
 
 
-def test_an_entry_holds_the_seeds_of_a_method():
+def test_an_entry_has_the_seeds_of_a_method():
     section = section_of(comparison())
-    assert [entry.label for entry in section.entries] == ["dense", "fp16", "powersgd", "<b>&thin"]
+    assert [entry.label for entry in section.entries] == ["dense", "fp16", "powersgd", "<b>&tiny"]
     for entry in section.entries:
         assert sorted(run.seed for run in entry.runs) == [1, 2, 3]
-    thin = section.entries[3]
-    assert thin.metric.mean == pytest.approx(0.8)
-    assert thin.metric.spread == pytest.approx(0.01)
-    assert thin.bytes_per_step("payload").mean == pytest.approx(8000)
-    assert thin.bytes_per_step("link").mean == pytest.approx(12_000)
-    assert thin.bytes_per_step("wire").mean == pytest.approx(12_800)
-    assert thin.ratio.mean == pytest.approx(125)
-    assert thin.seconds_per_step().mean == pytest.approx(0.125)
-    assert thin.seconds_per_step("encode").mean == pytest.approx(0.0125)
-    assert thin.kinds("payload") == pytest.approx({"conv": 4800, "small ones": 3200})
+    tiny = section.entries[3]
+    assert tiny.metric.mean == pytest.approx(0.8)
+    assert tiny.metric.spread == pytest.approx(0.01)
+    assert tiny.bytes_per_step("payload").mean == pytest.approx(8000)
+    assert tiny.bytes_per_step("link").mean == pytest.approx(12_000)
+    assert tiny.bytes_per_step("wire").mean == pytest.approx(12_800)
+    assert tiny.ratio.mean == pytest.approx(125)
+    assert tiny.seconds_per_step().mean == pytest.approx(0.125)
+    assert tiny.seconds_per_step("encode").mean == pytest.approx(0.0125)
+    assert tiny.kinds("payload") == pytest.approx({"conv": 4800, "small ones": 3200})
 
 
 @pytest.mark.parametrize(
@@ -57,13 +57,13 @@ def test_an_entry_holds_the_seeds_of_a_method():
         {"straggler": "1:3"},
     ],
 )
-def test_runs_that_cannot_be_compared_are_in_sections_of_their_own(other):
+def test_runs_that_cannot_be_compared_are_in_separate_sections(other):
     first, second = sections([a_run(), a_run(seed=2, **other), a_run(seed=3)])
     assert [run.seed for run in first.runs] == [1, 3]
     assert [run.seed for run in second.runs] == [2]
 
 
-def test_one_name_for_two_things_becomes_two_entries():
+def test_one_label_for_two_methods_becomes_two_entries():
     section = section_of([a_run("mine"), a_run("mine", method="TopK(0.01)"), a_run("mine", steps=50)])
     assert len(section.entries) == 3
     assert {entry.label for entry in section.entries} == {
@@ -73,7 +73,7 @@ def test_one_name_for_two_things_becomes_two_entries():
     }
 
 
-def test_a_run_without_a_label_goes_by_its_short_name_or_else_its_notation():
+def test_a_run_without_a_label_has_its_short_name_or_its_notation():
     section = section_of([a_run(label="", method=m) for m in ("Average()", "ErrorFeedback(PowerSGD(4))", "TopK(0.5)")])
     assert {entry.label for entry in section.entries} == {"dense", "powersgd", "TopK(0.5)"}
 
@@ -86,7 +86,7 @@ def test_baselines_of_dense_are_not_dense():
     assert section_of(runs).dense is None
 
 
-def test_one_name_for_a_method_and_its_variant_becomes_two_entries():
+def test_one_label_for_a_method_and_its_variant_becomes_two_entries():
     section = section_of([a_run("mine"), a_run("mine", variant="accumulate:8")])
     assert {entry.label for entry in section.entries} == {
         "mine: Sign(), 100 steps",
@@ -94,7 +94,7 @@ def test_one_name_for_a_method_and_its_variant_becomes_two_entries():
     }
 
 
-def test_bytes_that_not_every_run_counted_are_not_told():
+def test_bytes_that_not_every_run_recorded_are_not_shown():
     runs = [a_run(seed=1), a_run(seed=2, bytes={"dense": 10, "payload": 10, "link": 15})]
     entry = section_of(runs).entries[0]
     assert entry.bytes_per_step("wire") is None
@@ -115,14 +115,14 @@ def test_without_dense_the_target_is_within_a_percent_of_the_best():
     assert section_of(runs).target == pytest.approx(0.99 * 0.8)
 
 
-def test_a_given_target_is_taken_and_a_percentage_is_refused():
+def test_a_given_target_is_used_and_a_percentage_is_an_error():
     assert section_of(comparison(), 0.5).target == 0.5
     with pytest.raises(ValueError, match="from 0 to 1, not 90"):
         sections(comparison(), 90)
     assert section_of([a_run(metric="test_loss", better="lower")], 90).target == 90
 
 
-def test_runs_that_diverged_give_no_target():
+def test_diverged_runs_have_no_target():
     diverged = a_run(metrics={"test_accuracy": math.nan})
     assert section_of([diverged]).target is None
     assert section_of([diverged, a_run("fp16", accuracy=0.8)]).target == pytest.approx(0.99 * 0.8)
@@ -155,7 +155,7 @@ def test_runs_that_diverged_give_no_target():
         "none",
     ],
 )
-def test_the_time_to_a_target_is_on_lines_between_evaluations(points, target, seconds):
+def test_the_time_to_a_target_is_interpolated_linearly(points, target, seconds):
     assert seconds_to(evaluated(*points), target) == pytest.approx(seconds)
 
 
@@ -165,30 +165,30 @@ def test_the_time_to_a_target_where_lower_is_better():
     assert seconds_to(run, 0.5) is None
 
 
-def test_times_to_the_target_are_averaged_over_the_seeds_that_get_there():
+def test_times_to_the_target_are_means_over_the_seeds_that_reach_it():
     runs = [a_run("dense", seed, 0.9) for seed in (1, 2)]
     runs += [a_run("fp16", 1, 0.9, 10.0), a_run("fp16", 2, 0.5, 10.0)]
     section = section_of(runs, 0.81)
     dense, half = section.entries
-    # Accuracy grows from 0.225 at a quarter of the time by as much every quarter: 0.81 is at 0.9 of the time.
+    # Accuracy grows linearly from 0.225 at a quarter of the time: 0.81 is reached at 0.9 of the time.
     assert section.to_target(dense).seconds.values == pytest.approx((18.0, 18.0))
     reached = section.to_target(half)
     assert (reached.by, reached.runs, reached.by_all) == (1, 2, False)
     assert reached.seconds.mean == pytest.approx(9.0)
-    assert section.target_speedup(half) is None, "one seed did not get there"
+    assert section.target_speedup(half) is None, "one seed did not reach it"
     assert section.step_speedup(half) == pytest.approx(2.0)
 
 
 def test_speedups_over_dense():
     section = section_of(comparison(), 0.5)
-    dense, half, powersgd, thin = section.entries
+    dense, half, powersgd, tiny = section.entries
     assert section.step_speedup(powersgd) == pytest.approx(2.0)
     assert section.target_speedup(powersgd) == pytest.approx(2.0)
     assert section.target_speedup(half) == pytest.approx(1.25)
     assert section.target_speedup(dense) == 1
-    # As fast per step as 20 s are to 12.5 s, but later at the target.
-    assert section.step_speedup(thin) == pytest.approx(1.6)
-    assert 1 < section.target_speedup(thin) < 1.6
+    # A step is 20 s / 12.5 s faster, but the speedup to the target is lower.
+    assert section.step_speedup(tiny) == pytest.approx(1.6)
+    assert 1 < section.target_speedup(tiny) < 1.6
 
 
 def test_without_dense_there_is_no_speedup():
@@ -197,17 +197,17 @@ def test_without_dense_there_is_no_speedup():
     assert section.target_speedup(section.entries[0]) is None
 
 
-def test_seeds_that_others_have_and_a_method_has_not_are_missing():
+def test_seeds_that_only_other_methods_have_are_missing():
     section = section_of([a_run(seed=1), a_run(seed=2), a_run("fp16", seed=1)])
     assert section.missing() == {"fp16": [2]}
 
 
-def test_replicas_differ_where_all_runs_of_a_method_say_so():
-    section = section_of([a_run(), differing("dpsgd", 0.8), differing("dpsgd", 0.9, seed=2)])
+def test_replicas_differ_if_all_runs_of_a_method_have_a_consensus_distance():
+    section = section_of([a_run(), decentralized_run("dpsgd", 0.8), decentralized_run("dpsgd", 0.9, seed=2)])
     dense, gossip = section.entries
-    assert section.differs
-    assert (dense.worst, dense.apart) == (None, None)
-    assert gossip.worst.mean == pytest.approx(0.85)
-    assert gossip.apart.mean == pytest.approx(0.01)
-    assert not section_of(comparison()).differs
-    assert section_of([differing("dpsgd"), a_run("dpsgd", seed=2)]).entries[0].apart is None
+    assert section.replicas_differ
+    assert (dense.worst_replica, dense.consensus_distance) == (None, None)
+    assert gossip.worst_replica.mean == pytest.approx(0.85)
+    assert gossip.consensus_distance.mean == pytest.approx(0.01)
+    assert not section_of(comparison()).replicas_differ
+    assert section_of([decentralized_run("dpsgd"), a_run("dpsgd", seed=2)]).entries[0].consensus_distance is None

@@ -46,7 +46,7 @@ def test_a_mistake_in_a_comparison_is_an_error(settings, message, tmp_path):
     [
         ({"method": "topkk"}, "did you mean 'topk'"),
         ({"method": "TopK(7)"}, "between 0 and 1"),
-        ({"method": "Gossip(Identity(), Hypercube())", "ranks": 3}, "a hypercube is of 2, 4, 8, ... ranks, not 3"),
+        ({"method": "Gossip(Identity(), Hypercube())", "ranks": 3}, "a hypercube has 2, 4, 8, ... ranks, not 3"),
         ({"workload": "cifar10-resnet2"}, "did you mean 'cifar10-resnet20'"),
         ({"workload": called("Nothing")}, "Nothing"),
         ({"link": "fast"}, "'fast' is not a link"),

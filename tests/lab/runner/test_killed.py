@@ -53,7 +53,7 @@ def test_no_process_is_left_when_the_parent_ends(tmp_path, how):
     assert eventually(lambda: not marked(mark)), "an unnamed namespace vanishes with its last process"
     if how == signal.SIGINT:
         assert parent.returncode == 130
-        assert error == "thinwire: interrupted; finished runs are kept, the same command resumes the rest\n"
+        assert error == "thinwire: interrupted; finished runs are kept, the same command resumes\n"
         return
     # After a kill, the next run works and leaves no process either.
     again = subprocess.run(command(tmp_path / "second", 2), capture_output=True, text=True, env=environment)

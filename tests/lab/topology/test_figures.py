@@ -51,7 +51,7 @@ def test_notations_and_synonyms_are_parsed() -> None:
         ("erdos_renyi", r"\(did you mean 'erdos-renyi'\?\)$"),
         ("edges", r"^unknown topology 'edges' \(write it with its settings: 'Edges\(\(\(0, 1\), \(1, 2\)\)\)'\)$"),
         ("zzz", r"^unknown topology 'zzz' \(known: ring, torus, .* or a notation such as 'Exponential\(2\)'\)$"),
-        ("Exponential(7)", r"^Exponential speaks to 1 or 2 peers a round, not 7\n  Exponential\(7\)\n  \^{14}$"),
+        ("Exponential(7)", r"^Exponential sends to 1 or 2 peers per round, not 7\n  Exponential\(7\)\n  \^{14}$"),
         ("TopK(0.1)", r"^'TopK\(0.1\)' describes TopK\(0.1\), which is not a topology \(known: ring, "),
     ],
 )

@@ -1,11 +1,13 @@
-"""The loops that torch has no single operation for, compiled by numba; each has a plain twin in a module above.
+"""Loops that torch has no single operation for, compiled by numba.
 
-All are serial, as numba's own threads do not bear being started from several; threads.spread cuts the long ones. Arrays
-are contiguous. Nothing is checked for the loops. Those that decode neither read nor write beyond their arrays, whatever
-is in them; those that take places take increasing ones, of which the callers check the ends.
+Each has a torch or numpy twin in the module of the same name one level up.
 
-A file is imported when a loop of it is first asked for, as to read all of them takes time. One is at once, so that who
-has no numba, or no place for what it compiles, is told so here.
+All are serial, as numba's own threads cannot be started from several threads; threads.spread divides long loops. Arrays
+are contiguous. Loops check nothing. Loops that decode neither read nor write beyond their arrays, whatever the bytes;
+loops that take positions need increasing ones, whose first and last the callers check.
+
+A file is imported when one of its loops is first used, as importing all takes time. One is imported here, so that a
+missing numba or cache folder shows as an error of this import.
 """
 
 from importlib import import_module
@@ -14,35 +16,39 @@ from typing import Any
 from . import look_up as look_up
 
 LOOPS = {
-    "bins": ("add_and_reach", "told"),
-    "quantized_tensor": (
-        "add_coded",
-        "add_levels",
-        "add_rest_of_coded",
-        "add_rest_of_levels",
-        "write_coded",
-        "write_levels",
-    ),
+    "bins": ("add_and_select", "signed_values"),
+    "bitmaps": ("count_bits", "set_positions"),
+    "bits": ("pack",),
+    "frequencies": ("count_symbols",),
+    "gaps": ("gaps_of", "join_gaps", "mark_gaps"),
     "huffman": ("read_huffman12", "read_huffman16", "write_huffman12", "write_huffman16"),
-    "indices": ("counted", "gaps_of", "join_gaps", "join_positions", "mark", "mark_gaps", "marked", "pack"),
     "look_up": ("looked_up", "ranked"),
     "low_rank_product": ("add_rest", "dots", "product", "renewed", "sums"),
-    "norms": ("peaks", "squares"),
+    "norms": ("largest", "squares"),
+    "pieces": ("sum_pieces",),
+    "positions": ("join_positions", "mark"),
     "quantization": ("quantize", "scales"),
+    "quantized_tensor": (
+        "add_levels",
+        "add_rest_of_levels",
+        "add_rest_of_uniform",
+        "add_uniform",
+        "write_levels",
+        "write_uniform",
+    ),
     "rans": ("read_rans14", "read_rans16", "write_rans14", "write_rans16"),
     "selection": (
         "add_and_filter",
-        "add_at",
         "count_from",
         "count_high",
         "count_low",
         "filter_from",
         "keep",
-        "keep_among",
+        "keep_selected",
         "sample_sum",
     ),
-    "sign_bits": ("magnitudes", "signs", "thirds"),
-    "frequencies": ("add_up_pieces", "count_symbols"),
+    "sign_bits": ("magnitudes", "signs", "ternary"),
+    "sparse_tensor": ("add_to",),
 }
 FILES = {loop: file for file, loops in LOOPS.items() for loop in loops}
 

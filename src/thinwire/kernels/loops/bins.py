@@ -1,4 +1,4 @@
-"""What AdaComp selects from bins; the twin is in bins.py above. A size is the bits of a float without its sign."""
+"""AdaComp's selection; the twin is in kernels/bins.py. A size is the bits of a float without its sign."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,36 +7,35 @@ from ..layout import WORD
 from .instructions import bits_of
 from .jit import compiled, inlined
 from .selection_vectors import add_and_largest32, add_and_largest64, reaching32, reaching64
-from .set_bits import note
+from .set_bits import append_set_bits
 
 Floats = NDArray[np.float32]
 Sizes = NDArray[np.int32]
 Positions = NDArray[np.int64]
 
 WITHOUT_SIGN = np.int32(0x7FFFFFFF)
-UNSIGNED = 16  # places that are signed at once, while what is there is still in the cache
+UNSIGNED = 16  # positions whose signs are looked up together, while their entries are still in the cache
 
 
 @inlined
-def _sign(total: Floats, first: int, noted: Positions, signed: int, count: int) -> int:
-    """Give the places from `signed` on a lowest bit, for whether the total is negative there; drop those of zeros."""
+def _sign(total: Floats, first: int, selected: Positions, signed: int, count: int) -> int:
+    """Append the sign of the total as the lowest bit to the positions from `signed` on; drop those of zeros."""
     for i in range(signed, count):
-        j = np.uint64(noted[np.uint64(i)])
+        j = np.uint64(selected[np.uint64(i)])
         bits = np.uint32(bits_of(total[j]))
-        noted[np.uint64(signed)] = (first + np.int64(j)) << 1 | np.int64(bits >> np.uint32(31))
+        selected[np.uint64(signed)] = (first + np.int64(j)) << 1 | np.int64(bits >> np.uint32(31))
         signed += (bits << np.uint32(1)) != 0
     return signed
 
 
 @compiled()
-def add_and_reach(
-    x: Floats, rest: Floats, out: Floats, bin_size: int, more: np.float32, first: int, sizes: Sizes, noted: Positions
+def add_and_select(
+    x: Floats, rest: Floats, out: Floats, bin_size: int, more: np.float32, first: int, sizes: Sizes, selected: Positions
 ) -> int:
-    """out = x + rest; notes the largest size in each bin, by its bits, and where out + more * x is as large as that.
+    """out = x + rest; writes the largest size of each bin, and the positions where out + more * x reaches it.
 
-    Returns how many were noted, or -1 if there was no room for a word's. A bin that
-    no whole number of 64 (or 32) entries fills ends with 64 (or 32) that overlap: whatever is computed twice comes out
-    the same.
+    Returns the number of positions, or -1 if there was no room for the positions of one word. In a bin whose length is
+    no multiple of 64 (or 32), the last 64 (or 32) entries overlap those before: a second computation gives the same.
     """
     count = signed = 0
     for b in range(len(sizes)):
@@ -57,39 +56,39 @@ def add_and_reach(
                 most = max(most, np.int32(bits_of(out[j]) & WITHOUT_SIGN))
         sizes[b] = most
         if most == 0:
-            continue  # nothing is sent from bins of zeros, where everything is as large as the largest
+            continue  # from a bin of zeros nothing is sent, although every entry reaches the largest
         if count - signed >= UNSIGNED:
-            count = signed = _sign(out, first, noted, signed, count)
+            count = signed = _sign(out, first, selected, signed, count)
         i = start
         if stop - start >= 64:
             last = stop - 64
             while i < last:
-                if count + WORD > len(noted):
+                if count + WORD > len(selected):
                     return -1
-                count = note(reaching64(out, x, more, i, most), i, noted, count)
+                count = append_set_bits(reaching64(out, x, more, i, most), i, selected, count)
                 i += 64
-            if count + WORD > len(noted):
+            if count + WORD > len(selected):
                 return -1
             hits = reaching64(out, x, more, last, most) >> np.uint64(i - last)
-            count = note(hits, i, noted, count)
-        elif count + WORD > len(noted):
+            count = append_set_bits(hits, i, selected, count)
+        elif count + WORD > len(selected):
             return -1
         elif stop - start >= 32:
             hits = reaching32(out, x, more, start, most)
             hits |= reaching32(out, x, more, stop - 32, most) << np.uint64(stop - 32 - start)
-            count = note(hits, start, noted, count)
+            count = append_set_bits(hits, start, selected, count)
         else:
             for j in range(start, stop):
                 reach = np.float32(out[j] + np.float32(more * x[j]))
                 if np.int32(bits_of(reach) & WITHOUT_SIGN) >= most:
-                    noted[count] = j
+                    selected[count] = j
                     count += 1
-    return _sign(out, first, noted, signed, count)
+    return _sign(out, first, selected, signed, count)
 
 
 @compiled()
-def told(noted: Positions, size: np.float32, where: Positions, values: Floats) -> None:
-    """What was noted, as places and signs times a size."""
-    for i in range(len(noted)):
-        where[i] = noted[i] >> 1
-        values[i] = -size if noted[i] & 1 else size
+def signed_values(selected: Positions, size: np.float32, where: Positions, values: Floats) -> None:
+    """Split what `add_and_select` wrote into positions and values: the sign times one magnitude."""
+    for i in range(len(selected)):
+        where[i] = selected[i] >> 1
+        values[i] = -size if selected[i] & 1 else size

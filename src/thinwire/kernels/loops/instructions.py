@@ -1,4 +1,4 @@
-"""What is done to many entries at once, where the compiler left to itself does not find how."""
+"""Vector instructions as LLVM code, where the compiler does not find them by itself."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,24 +10,24 @@ from numba.extending import intrinsic
 
 FLOAT, BYTE, INT = ir.FloatType(), ir.IntType(8), ir.IntType(32)
 
-Made = tuple[Any, Callable[[Any, Any, Any, Any], Any]]  # a signature, and what writes the code for it
+Generated = tuple[Any, Callable[[Any, Any, Any, Any], Any]]  # a signature, and the function that generates its code
 
 
-def made(write: Callable[..., Made]) -> Any:
-    """A function that loops can call; numba types it with the first argument, which calls do not have."""
+def intrinsic_of(write: Callable[..., Generated]) -> Any:
+    """A function that loops can call; the first parameter (numba's typing context) is not part of the call."""
     return intrinsic(write)
 
 
 class Instructions:
-    """Writes code for so many entries that lie next to each other in the arrays of a signature."""
+    """Generates code for `width` adjacent entries in the arrays of a signature."""
 
     def __init__(self, width: int, context: Any, builder: Any, signature: Any) -> None:
         self.width, self.context, self.builder, self.signature = width, context, builder, signature
 
-    def place(self, position: int, array: Any, i: Any, kind: Any) -> Any:
-        """Where the entries of this argument are, from i on."""
-        made = self.context.make_array(self.signature.args[position])(self.context, self.builder, array)
-        return self.builder.bitcast(self.builder.gep(made.data, [i]), kind.as_pointer())
+    def pointer(self, position: int, array: Any, i: Any, kind: Any) -> Any:
+        """A pointer to entry i of the array argument at this position."""
+        view = self.context.make_array(self.signature.args[position])(self.context, self.builder, array)
+        return self.builder.bitcast(self.builder.gep(view.data, [i]), kind.as_pointer())
 
     def repeated(self, value: Any) -> Any:
         vector = ir.Constant(ir.VectorType(value.type, self.width), ir.Undefined)
@@ -35,22 +35,22 @@ class Instructions:
         zeros = ir.Constant(ir.VectorType(INT, self.width), [0] * self.width)
         return self.builder.shuffle_vector(first, vector, zeros)
 
-    def call(self, name: str, gives: Any, given: Any) -> Any:
-        """One of LLVM's own functions, of one argument."""
-        kind = ir.FunctionType(gives, [given.type])
+    def call(self, name: str, result: Any, argument: Any) -> Any:
+        """Call an LLVM intrinsic with one argument."""
+        kind = ir.FunctionType(result, [argument.type])
         function = get_or_insert_function(self.builder.module, kind, name)  # type: ignore[no-untyped-call]  # numba's
-        return self.builder.call(function, [given])
+        return self.builder.call(function, [argument])
 
 
-def _as_other(of: Any, gives: Any, kind: Any) -> Any:
-    def write(typing: Any, number: Any) -> Made:
-        def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-            return builder.bitcast(given[0], kind)
+def _bitcast(source: Any, result: Any, kind: Any) -> Any:
+    def write(typing: Any, number: Any) -> Generated:
+        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return builder.bitcast(arguments[0], kind)
 
-        return gives(of), code
+        return result(source), code
 
-    return made(write)
+    return intrinsic_of(write)
 
 
-bits_of = _as_other(types.float32, types.int32, INT)  # (number)
-float_of = _as_other(types.int32, types.float32, FLOAT)  # (bits)
+bits_of = _bitcast(types.float32, types.int32, INT)  # (number)
+float_of = _bitcast(types.int32, types.float32, FLOAT)  # (bits)

@@ -1,4 +1,4 @@
-"""Rounding to a table of numbers, and back; the twins are in look_up.py above."""
+"""Rounding to a table of numbers, and back; the twins are in kernels/look_up.py."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ INFINITE = np.int32(0x7F800000)
 
 @compiled()
 def ranked(bits: Sizes, table: Bytes, shift: int, middle: int, strange: int, out: Bytes) -> None:
-    """The rank of each float by its bits, below or above the middle."""
+    """The rank of each float, looked up by its bits, subtracted from or added to the middle by its sign."""
     for i in range(len(out)):
         size = np.int32(bits[i] & WITHOUT_SIGN)
         if size >= INFINITE:

@@ -1,8 +1,8 @@
-"""Products with thin factors; their twins are in product.py.
+"""Products with low-rank factors; the twins are in kernels/low_rank_product.py.
 
-Matrices are read row after row, as they lie in memory: several rows at once would be fewer instructions, but memory is
-what takes the time. So the first factor's pass over some rows brings them into the cache, and the other factors follow.
-Arrays are of 32 bits and contiguous.
+Matrices are read row after row, as they lie in memory: several rows at once would take fewer instructions, but memory
+bandwidth is the limit. So the first factor's pass over a few rows loads them into the cache, and the other factors
+follow. Arrays are of 32 bits and contiguous.
 """
 
 import numpy as np
@@ -13,10 +13,10 @@ from .jit import compiled
 Array = NDArray[np.float32]
 Bits = NDArray[np.int32]
 
-# A sum may be taken in any order, as long as the order depends on nothing but the shape; NaN and infinity still count.
+# Sums may be reordered, as the order depends on the shape only; NaN and infinity are kept.
 ANY_ORDER = frozenset({"reassoc", "contract", "nsz"})
 TINY = np.finfo(np.float32).tiny
-BLOCK = 4  # rows that are kept in the cache together; the unrolled loops below count on it
+BLOCK = 4  # rows that stay in the cache together; the unrolled loops below rely on it
 
 
 @compiled(ANY_ORDER)
@@ -86,7 +86,7 @@ def sums(weights: Array, matrix: Array, out: Array) -> None:
 
 @compiled()
 def _four_by_four(left: Array, right: Array, first: bool, out: Array) -> None:
-    """Write, or add, the product of four rows of either factor into four rows."""
+    """Write (if `first`) or add the product of four rows of each factor to four rows of `out`."""
     a0, b0, c0, d0 = left[0, 0], left[0, 1], left[0, 2], left[0, 3]
     a1, b1, c1, d1 = left[1, 0], left[1, 1], left[1, 2], left[1, 3]
     a2, b2, c2, d2 = left[2, 0], left[2, 1], left[2, 2], left[2, 3]
@@ -109,7 +109,7 @@ def _four_by_four(left: Array, right: Array, first: bool, out: Array) -> None:
 
 @compiled()
 def _block(left: Array, right: Array, start: int, out: Array) -> None:
-    """The rows of the product from `start` on, as many as `out` has."""
+    """len(out) rows of the product, from row `start` on."""
     rank, k = len(left), 0
     if len(out) == BLOCK:
         while k + 4 <= rank:
@@ -157,10 +157,10 @@ def add_rest(x: Array, decay: np.float32, total: Array, left: Array, right: Arra
 
 @compiled()
 def renewed(factor: Array, bits: Bits, last: Array, out: Array, bits_of_out: Bits) -> None:
-    """out = each row at size 1; where a row is zero, the last one. The bits are those of the same numbers."""
+    """Scale each row to maximum magnitude 1; for a row of zeros, that of `last`. `bits` is a view of `factor`."""
     for k in range(len(factor) if factor.size else 0):
         row, bits_of_row, kept, new = factor[k], bits[k], last[k], out[k]
-        most = np.int32(0)  # without the sign, bits are ordered as sizes are, and NaN is the largest
+        most = np.int32(0)  # without the sign, bits are ordered as magnitudes are, and NaN is the largest
         for j in range(len(bits_of_row)):
             most = max(most, np.int32(bits_of_row[j] & np.int32(0x7FFFFFFF)))
         bits_of_out[k, 0] = most

@@ -1,4 +1,4 @@
-"""Sums of squares, and the largest; the twins are in norms.py above."""
+"""Sums of squares, and largest magnitudes; the twins are in kernels/norms.py."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,22 +13,22 @@ Doubles = NDArray[np.float64]
 
 
 @compiled()
-def peaks(bits: NDArray[np.int32], block: int, start: int, stop: int, out: NDArray[np.float32]) -> None:
-    """The largest size in each of the stretches from one to another; NaN if there is one. Numbers are their bits."""
+def largest(bits: NDArray[np.int32], block: int, start: int, stop: int, out: NDArray[np.float32]) -> None:
+    """The largest magnitude of each stretch from `start` to `stop`, from the bits of entries; NaN if an entry is."""
     in_block = out.shape[1]
     for k in range(start, stop):
         row, column = k // in_block, k % in_block
         first = row * block + column * STRETCH
         some = bits[first : min(first + STRETCH, (row + 1) * block, len(bits))]
         most = np.int32(0)
-        for i in range(len(some)):  # without the sign, bits are ordered as sizes are, and NaN is the largest
+        for i in range(len(some)):  # without the sign, bits are ordered as magnitudes are, and NaN is the largest
             most = max(most, np.int32(some[i] & WITHOUT_SIGN))
         out[row, column] = np.float32(np.nan) if most > NOT_FINITE else float_of(most)
 
 
 @compiled()
 def squares(x: Floats, block: int, start: int, stop: int, out: Doubles) -> None:
-    """Of the stretches from one to another, of which every block has as many: in 64 bits, so many sums abreast."""
+    """The sum of squares of each stretch from `start` to `stop`, in ABREAST parallel sums of 64 bits."""
     in_block, sums = out.shape[1], np.empty(ABREAST, np.float64)
     for k in range(start, stop):
         row, column = k // in_block, k % in_block

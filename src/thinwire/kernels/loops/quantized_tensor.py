@@ -1,7 +1,7 @@
-"""What codes stand for, written, added or taken away without being written out; the twins are in coded.py above.
+"""Quantized tensors, written or added in one pass; the twins are in kernels/quantized_tensor.py.
 
-A code of few bits stands for (a * code + b) * scale, or for a number of a table times a scale, with a scale for each
-block. Codes lie in lanes, and entries are taken in their order, so that several threads may take different ones.
+A code stands for (a * code + b) * scale (uniform), or for a number of a table times the scale (levels), with a scale
+per block. Codes lie in lanes. Entries are processed in their order, so that threads can process different ranges.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ Bytes = NDArray[np.uint8]
 
 
 @compiled()
-def write_coded(
+def write_uniform(
     packed: Bytes,
     bits: int,
     a: np.float32,
@@ -25,7 +25,7 @@ def write_coded(
     stop: int,
     out: Floats,
 ) -> None:
-    """Write the entries from one to another."""
+    """Write the entries from `start` to `stop`."""
     rows, mask = len(packed), np.uint8((1 << bits) - 1)
     entry = start
     while entry < stop:
@@ -38,7 +38,7 @@ def write_coded(
 
 
 @compiled()
-def add_coded(
+def add_uniform(
     packed: Bytes,
     bits: int,
     a: np.float32,
@@ -50,7 +50,7 @@ def add_coded(
     weight: np.float32,
     out: Floats,
 ) -> None:
-    """Add the entries from one to another, times a weight."""
+    """Add the entries from `start` to `stop`, times a weight."""
     rows, mask = len(packed), np.uint8((1 << bits) - 1)
     entry = start
     while entry < stop:
@@ -63,7 +63,7 @@ def add_coded(
 
 
 @compiled()
-def add_rest_of_coded(
+def add_rest_of_uniform(
     packed: Bytes,
     bits: int,
     a: np.float32,
@@ -77,7 +77,7 @@ def add_rest_of_coded(
     total: Floats,
     out: Floats,
 ) -> None:
-    """out = x + decay * (total - entry), for the entries from one to another"""
+    """out = x + decay * (total - entry), for the entries from `start` to `stop`"""
     rows, mask = len(packed), np.uint8((1 << bits) - 1)
     entry = start
     while entry < stop:
@@ -86,8 +86,8 @@ def add_rest_of_coded(
         some, down, step = packed[entry - lane * rows :][: len(to)], (lane * bits) & 7, scale[k]
         xs, ts = x[entry : entry + len(to)], total[entry : entry + len(to)]
         for i in range(len(to)):
-            said = (np.float32(np.int32((some[i] >> down) & mask)) * a + b) * step
-            to[i] = xs[i] + decay * (ts[i] - said)
+            decoded = (np.float32(np.int32((some[i] >> down) & mask)) * a + b) * step
+            to[i] = xs[i] + decay * (ts[i] - decoded)
         entry += len(to)
 
 
@@ -95,7 +95,7 @@ def add_rest_of_coded(
 def write_levels(
     packed: Bytes, bits: int, table: Floats, scale: Floats, block: int, start: int, stop: int, out: Floats
 ) -> None:
-    """Write the entries from one to another."""
+    """Write the entries from `start` to `stop`."""
     rows, mask = len(packed), np.uint8((1 << bits) - 1)
     entry = start
     while entry < stop:
@@ -119,7 +119,7 @@ def add_levels(
     weight: np.float32,
     out: Floats,
 ) -> None:
-    """Add the entries from one to another, times a weight."""
+    """Add the entries from `start` to `stop`, times a weight."""
     rows, mask = len(packed), np.uint8((1 << bits) - 1)
     entry = start
     while entry < stop:
@@ -145,7 +145,7 @@ def add_rest_of_levels(
     total: Floats,
     out: Floats,
 ) -> None:
-    """out = x + decay * (total - entry), for the entries from one to another"""
+    """out = x + decay * (total - entry), for the entries from `start` to `stop`"""
     rows, mask = len(packed), np.uint8((1 << bits) - 1)
     entry = start
     while entry < stop:

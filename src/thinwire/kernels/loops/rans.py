@@ -1,11 +1,11 @@
-"""Symbols written into states and words, and read from them; the twins are in rans.py above.
+"""rANS coding; the twins are in kernels/rans.py.
 
-Eight states are worked on in turns, as each has to wait for itself. There are hardly enough registers for them, so what
-is known of a symbol lies in bytes from which each number is fetched by itself.
+Eight states are interleaved, as each step of a state must wait for the last. There are hardly enough registers for
+them, so the table entry of a symbol is a few bytes, from which each number is loaded separately.
 
-To write it, there are 16: 2**(32 + bits) divided by its share and rounded up, which for every state is exact enough
-(8); from which state on a word is written first, or 1 if it has no share (4); where its share starts (2), and how much
-that is short of the whole (2). To read it, there are 4: its share, and where that starts.
+To write a symbol, the entry has 16 bytes: 2**(32 + bits) divided by its frequency and rounded up, which is exact enough
+for every state (8); the state from which on a word is written first, or 1 if it has no frequency (4); the start of its
+slots (2); 2**bits minus its frequency (2). To read it, the entry has 4: its frequency and start.
 """
 
 import numpy as np
@@ -24,52 +24,54 @@ LEAST = Long(1 << 16)
 
 
 @inlined
-def _put(x: Long, at: Long, codes: Bytes, symbol: int, down: Long, out: Bytes, seen: Long) -> tuple[Long, Long, Long]:
-    """The state that tells the symbol as well; if it would be too large, its lowest 16 bits are written out before."""
+def _encode(
+    x: Long, at: Long, codes: Bytes, symbol: int, down: Long, out: Bytes, seen: Long
+) -> tuple[Long, Long, Long]:
+    """Encode a symbol into the state; if the state would grow too large, its lowest 16 bits are written first."""
     code = Long(symbol) << FOUR
     most = load32(codes, code + EIGHT)
-    full = Long(x >= most)
+    spill = Long(x >= most)
     store16(out, at - TWO, x)
-    x = x >> SIXTEEN if full else x
+    x = x >> SIXTEEN if spill else x
     quotient = x * load64(codes, code) >> down
     start, short = load16(codes, code + Long(12)), load16(codes, code + Long(14))
-    return x + start + quotient * short, at - (full << ONE), seen | most
+    return x + start + quotient * short, at - (spill << ONE), seen | most
 
 
 @inlined
 def _write(symbols: Symbols, codes: Bytes, bits: Long, states: Words, out: Bytes) -> np.int64:
-    """Write the symbols, last to first, and the words from the end of `out` on; where they start, -1 if one cannot be.
+    """Write the symbols, last to first, with the words at the end of `out`; returns where the words start.
 
-    There is room for a word for each symbol, and one more.
+    `out` has room for a word per symbol, and one more. Returns -1 if a symbol has no frequency.
     """
     down, at, seen = HALF + bits, Long(len(out)), Long(0)
     i, number = Long(len(symbols)), Long(len(states))
-    whole = i - i % number if number == EIGHT else Long(0)
-    while i > whole:
+    full = i - i % number if number == EIGHT else Long(0)
+    while i > full:
         i -= ONE
         j = i % number
-        states[j], at, seen = _put(states[j], at, codes, symbols[i], down, out, seen)
+        states[j], at, seen = _encode(states[j], at, codes, symbols[i], down, out, seen)
     if i > Long(0):
         a, b, c, d = states[0], states[1], states[2], states[3]
         e, f, g, h = states[4], states[5], states[6], states[7]
         while i > Long(0):
             i -= EIGHT
-            h, at, seen = _put(h, at, codes, symbols[i + Long(7)], down, out, seen)
-            g, at, seen = _put(g, at, codes, symbols[i + Long(6)], down, out, seen)
-            f, at, seen = _put(f, at, codes, symbols[i + Long(5)], down, out, seen)
-            e, at, seen = _put(e, at, codes, symbols[i + Long(4)], down, out, seen)
-            d, at, seen = _put(d, at, codes, symbols[i + Long(3)], down, out, seen)
-            c, at, seen = _put(c, at, codes, symbols[i + Long(2)], down, out, seen)
-            b, at, seen = _put(b, at, codes, symbols[i + Long(1)], down, out, seen)
-            a, at, seen = _put(a, at, codes, symbols[i], down, out, seen)
+            h, at, seen = _encode(h, at, codes, symbols[i + Long(7)], down, out, seen)
+            g, at, seen = _encode(g, at, codes, symbols[i + Long(6)], down, out, seen)
+            f, at, seen = _encode(f, at, codes, symbols[i + Long(5)], down, out, seen)
+            e, at, seen = _encode(e, at, codes, symbols[i + Long(4)], down, out, seen)
+            d, at, seen = _encode(d, at, codes, symbols[i + Long(3)], down, out, seen)
+            c, at, seen = _encode(c, at, codes, symbols[i + Long(2)], down, out, seen)
+            b, at, seen = _encode(b, at, codes, symbols[i + Long(1)], down, out, seen)
+            a, at, seen = _encode(a, at, codes, symbols[i], down, out, seen)
         states[0], states[1], states[2], states[3] = a, b, c, d
         states[4], states[5], states[6], states[7] = e, f, g, h
     return np.int64(-1) if seen & ONE else np.int64(at)
 
 
 @inlined
-def _got(x: Long, bits: Long, slots: Symbols, shares: Bytes, out: Symbols, i: Long) -> Long:
-    """Note the symbol that the state tells; the state without it."""
+def _decode(x: Long, bits: Long, slots: Symbols, shares: Bytes, out: Symbols, i: Long) -> Long:
+    """Decode a symbol from the state into out[i]; returns the state without it."""
     slot = x & ((ONE << bits) - ONE)
     symbol = slots[slot]
     out[i] = symbol
@@ -78,17 +80,17 @@ def _got(x: Long, bits: Long, slots: Symbols, shares: Bytes, out: Symbols, i: Lo
 
 
 @inlined
-def _refilled(x: Long, data: Bytes, at: Long) -> tuple[Long, Long]:
-    few = Long(x < LEAST)
+def _refill(x: Long, data: Bytes, at: Long) -> tuple[Long, Long]:
+    refill = Long(x < LEAST)
     word = load16(data, at)
-    return (x << SIXTEEN | word if few else x), at + (few << ONE)
+    return (x << SIXTEEN | word if refill else x), at + (refill << ONE)
 
 
 @inlined
 def _read(data: Bytes, start: int, states: Words, slots: Symbols, shares: Bytes, bits: Long, out: Symbols) -> np.int64:
-    """Read symbols from the states, which are left as they are then, and from the words; where these end.
+    """Read symbols from the states, which are updated, and the words; returns where the words end.
 
-    Whether that is right is for others to see. -1 if the data ends before.
+    The caller must check this end and the final states. Returns -1 if the data ends early.
     """
     at, size = Long(start), Long(len(data))
     i, number = Long(0), Long(len(states))
@@ -96,30 +98,30 @@ def _read(data: Bytes, start: int, states: Words, slots: Symbols, shares: Bytes,
         a, b, c, d = states[0], states[1], states[2], states[3]
         e, f, g, h = states[4], states[5], states[6], states[7]
         while i + EIGHT <= Long(len(out)) and at + SIXTEEN <= size:
-            a, at = _refilled(_got(a, bits, slots, shares, out, i), data, at)
-            b, at = _refilled(_got(b, bits, slots, shares, out, i + Long(1)), data, at)
-            c, at = _refilled(_got(c, bits, slots, shares, out, i + Long(2)), data, at)
-            d, at = _refilled(_got(d, bits, slots, shares, out, i + Long(3)), data, at)
-            e, at = _refilled(_got(e, bits, slots, shares, out, i + Long(4)), data, at)
-            f, at = _refilled(_got(f, bits, slots, shares, out, i + Long(5)), data, at)
-            g, at = _refilled(_got(g, bits, slots, shares, out, i + Long(6)), data, at)
-            h, at = _refilled(_got(h, bits, slots, shares, out, i + Long(7)), data, at)
+            a, at = _refill(_decode(a, bits, slots, shares, out, i), data, at)
+            b, at = _refill(_decode(b, bits, slots, shares, out, i + Long(1)), data, at)
+            c, at = _refill(_decode(c, bits, slots, shares, out, i + Long(2)), data, at)
+            d, at = _refill(_decode(d, bits, slots, shares, out, i + Long(3)), data, at)
+            e, at = _refill(_decode(e, bits, slots, shares, out, i + Long(4)), data, at)
+            f, at = _refill(_decode(f, bits, slots, shares, out, i + Long(5)), data, at)
+            g, at = _refill(_decode(g, bits, slots, shares, out, i + Long(6)), data, at)
+            h, at = _refill(_decode(h, bits, slots, shares, out, i + Long(7)), data, at)
             i += EIGHT
         states[0], states[1], states[2], states[3] = a, b, c, d
         states[4], states[5], states[6], states[7] = e, f, g, h
     while i < Long(len(out)):
         j = i % number
-        x = _got(states[j], bits, slots, shares, out, i)
+        x = _decode(states[j], bits, slots, shares, out, i)
         if x < LEAST:
             if at + TWO > size:
                 return np.int64(-1)
-            x, at = _refilled(x, data, at)
+            x, at = _refill(x, data, at)
         states[j] = x
         i += ONE
     return np.int64(at)
 
 
-# The bits of a share are numbers in what is compiled: there are too few registers to keep them.
+# The bits of frequencies are constants, as there are too few registers to keep them.
 
 
 @compiled()

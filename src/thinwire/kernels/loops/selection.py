@@ -1,7 +1,7 @@
-"""Picking the largest entries of a vector; the twins are in top_k.py and sparse.py above.
+"""Selection of the largest entries; the twins are in kernels/selection.py.
 
 Sizes are integers: the bits of floats without the sign. Loops that take `first` work on a stretch of a longer vector,
-which begins there.
+which begins at that position.
 """
 
 import numpy as np
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from ..layout import LOW_BITS, WORD
 from .instructions import bits_of
 from .jit import compiled, inlined
-from .selection_vectors import add_and_filter64, add_past_and_filter64, filtered64, lowest
-from .set_bits import note
+from .selection_vectors import add_and_filter64, add_nontemporal_and_filter64, filtered64, lowest
+from .set_bits import append_set_bits
 
 Floats = NDArray[np.float32]
 Sizes = NDArray[np.int32]
@@ -20,22 +20,15 @@ Positions = NDArray[np.int64]
 WITHOUT_SIGN = np.int32(0x7FFFFFFF)
 ONE = np.uint64(1)
 LOW = np.int32(2**LOW_BITS - 1)
-UNKNOWN = 16  # places whose bits are looked up at once, while what is there is still in the cache
-STRETCH = 2**16  # entries that are counted in 32 bits
-
-
-@compiled()
-def add_at(total: Floats, where: Positions, values: Floats, weight: np.float32) -> None:
-    """total[where] += weight * values"""
-    for i in range(len(where)):
-        total[where[i]] += weight * values[i]
+UNKNOWN = 16  # positions whose entries are read together, while they are still in the cache
+STRETCH = 2**16  # entries whose counts fit into 32 bits
 
 
 @compiled()
 def sample_sum(x: Floats, rest: Floats, decay: np.float32, out: Floats) -> None:
-    """Entries of x + decay * rest, one drawn from each of as many equal stretches as `out` is long.
+    """Sample entries of x + decay * rest: a pseudorandom one from each of len(out) equal stretches.
 
-    Drawn, as one at every so many entries would meet what repeats at that distance.
+    Entries at equal distances would be a biased sample if values repeat at that distance.
     """
     stride = len(x) // len(out)
     for i in range(len(out)):
@@ -50,7 +43,7 @@ def sample_sum(x: Floats, rest: Floats, decay: np.float32, out: Floats) -> None:
 def _add_up(
     x: Floats, rest: Floats, decay: np.float32, first: int, where: Positions, found: Sizes, known: int, count: int
 ) -> int:
-    """Of the places from `known` on, the bits of the sum there, and where they are in the longer vector."""
+    """For positions from `known` on: read the bits of the sum there, and make the position one of the longer vector."""
     for i in range(known, count):
         j = where[i]
         where[i], found[i] = first + j, bits_of(np.float32(x[j] + np.float32(decay * rest[j])))
@@ -69,21 +62,21 @@ def add_and_filter(
     where: Positions,
     found: Sizes,
 ) -> int:
-    """out = x + decay * rest; notes where it is as large as `least`, and its bits there.
+    """out = x + decay * rest; collects positions and bits of entries whose size is at least `least`.
 
-    What is far larger than the cache, and begins where 64 bytes do, is written past it. Returns how many were noted, or
-    -1 if there was no room for a word's.
+    If `far`, `out` is much larger than the cache and aligned to 64 bytes, and is written with nontemporal stores.
+    Returns the number of positions, or -1 if there was no room for those of one word.
     """
     count = known = 0
     room = True
     for i in range(0, len(x) - 63, 64):
         if far:
-            hits = add_past_and_filter64(x, rest, decay, out, i, least)
+            hits = add_nontemporal_and_filter64(x, rest, decay, out, i, least)
         else:
             hits = add_and_filter64(x, rest, decay, out, i, least)
         room = count + WORD <= len(where)
         if room:
-            count = note(hits, i, where, count)
+            count = append_set_bits(hits, i, where, count)
             if count - known >= UNKNOWN:
                 known = _add_up(x, rest, decay, first, where, found, known, count)
     room = room and count + WORD <= len(where)
@@ -97,7 +90,7 @@ def add_and_filter(
 
 @inlined
 def _look_up(x: Floats, first: int, where: Positions, found: Sizes, known: int, count: int) -> int:
-    """As _add_up, of a vector that is there already."""
+    """As `_add_up`, for a vector instead of a sum."""
     for i in range(known, count):
         j = where[i]
         where[i], found[i] = first + j, bits_of(x[j])
@@ -106,13 +99,13 @@ def _look_up(x: Floats, first: int, where: Positions, found: Sizes, known: int, 
 
 @compiled()
 def filter_from(x: Floats, least: np.int32, first: int, where: Positions, found: Sizes) -> int:
-    """As add_and_filter, of a vector that is there already."""
+    """As `add_and_filter`, for a vector instead of a sum."""
     count = known = 0
     for i in range(0, len(x), 64):
         if count + WORD > len(where):
             return -1
         if i + 64 <= len(x):
-            count = note(filtered64(x, i, least), i, where, count)
+            count = append_set_bits(filtered64(x, i, least), i, where, count)
             if count - known >= UNKNOWN:
                 known = _look_up(x, first, where, found, known, count)
         else:
@@ -124,8 +117,8 @@ def filter_from(x: Floats, least: np.int32, first: int, where: Positions, found:
 
 
 @compiled()
-def keep_among(where: Positions, found: Sizes, least: np.int32, equal: int, out: Positions, values: Sizes) -> None:
-    """Of what was noted, the larger entries than `least`, and the first so many of equal ones."""
+def keep_selected(where: Positions, found: Sizes, least: np.int32, equal: int, out: Positions, values: Sizes) -> None:
+    """Of the candidates, keep those larger than `least`, and the first `equal` that are just as large."""
     count = 0
     for i in range(len(where)):
         if count == len(out):
@@ -140,7 +133,7 @@ def keep_among(where: Positions, found: Sizes, least: np.int32, equal: int, out:
 
 @compiled()
 def keep(x: Floats, bits: Sizes, least: np.int32, equal: int, out: Positions) -> None:
-    """Where x is larger than `least`, and the first so many places where it is equal; `out` is as long as that."""
+    """The positions where x is larger than `least`, and the first `equal` where it is just as large."""
     count = 0
     bar = least if equal > 0 else np.int32(least + 1)
     for i in range(0, len(x), 64):
@@ -163,7 +156,7 @@ def keep(x: Floats, bits: Sizes, least: np.int32, equal: int, out: Positions) ->
 
 @compiled()
 def count_from(bits: Sizes, least: np.int32) -> tuple[np.int64, np.int64]:
-    """How many entries are larger than that, and how many just as large."""
+    """The number of entries larger than `least`, and of those just as large."""
     larger = equal = np.int64(0)
     for start in range(0, len(bits), STRETCH):
         some = bits[start : start + STRETCH]
@@ -179,9 +172,9 @@ def count_from(bits: Sizes, least: np.int32) -> tuple[np.int64, np.int64]:
 
 @compiled()
 def count_high(bits: Sizes, counts: NDArray[np.int64]) -> None:
-    """How many entries have each value of the high bits of their size, in rows that are to be added.
+    """Count entries by the high bits of their size, in four rows, which the caller adds.
 
-    Entries take turns with the rows, as counting up the same number again has to wait for the last time.
+    Consecutive entries use different rows, as incrementing a count that was just incremented stalls.
     """
     whole = len(bits) - len(bits) % 4
     for i in range(0, whole, 4):
@@ -196,7 +189,7 @@ def count_high(bits: Sizes, counts: NDArray[np.int64]) -> None:
 
 @compiled()
 def count_low(bits: Sizes, high: int, counts: NDArray[np.int64]) -> None:
-    """Of the entries with these high bits, how many have each value of the low ones, in rows to be added."""
+    """Count the entries with these high bits by their low bits, in four rows, which the caller adds."""
     whole = len(bits) - len(bits) % 4
     for i in range(0, whole, 4):
         four = bits[i : i + 4]

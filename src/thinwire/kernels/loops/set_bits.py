@@ -1,4 +1,4 @@
-"""Where bits are set, noted as places."""
+"""The positions of set bits."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,15 +10,15 @@ ONE = np.uint64(1)
 
 
 @inlined
-def note(hits: np.uint64, first: int, places: NDArray[np.int64], count: int) -> int:
-    """Append first + each bit that is set; there is room for WORD more. Returns how many places there are then.
+def append_set_bits(hits: np.uint64, first: int, positions: NDArray[np.int64], count: int) -> int:
+    """Append first + the index of each set bit; there must be room for WORD more. Returns the number of positions.
 
-    Four at a time, whether there are four or not: which bit is the next, no processor can guess, so nothing waits for
-    it. What is noted too much is written over.
+    Writes four positions at a time, however many bits are set: no processor can predict which bit is the next, so
+    nothing may depend on it. Excess entries are overwritten.
     """
     while True:
         for _ in range(4):
-            places[np.uint64(count)] = first + lowest(hits)
+            positions[np.uint64(count)] = first + lowest(hits)
             count += hits != 0
             hits &= hits - ONE
         if not hits:

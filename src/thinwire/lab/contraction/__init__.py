@@ -6,7 +6,7 @@ from thinwire.lab.contraction.contraction_page import page
 from thinwire.lab.contraction.contraction_table import shown
 from thinwire.lab.contraction.measure import Study, study
 from thinwire.lab.contraction.sources import Source, of_distributions, of_run
-from thinwire.lab.report.fitted import CONTRACTION as PAGE
+from thinwire.lab.report.embedded_pages import CONTRACTION as PAGE
 
 __all__ = ["FAMILY", "PAGE", "Source", "Study", "of_distributions", "of_run", "shown", "study", "write"]
 

@@ -14,7 +14,7 @@ from thinwire.lab.report.elements import document, figure, row, table
 
 KEY = "contraction"
 BIASED, UNBIASED = Look(0), Look(1)
-LEAST = 1e-9  # errors below this are rounding
+LEAST = 1e-9  # errors below this are rounding errors
 
 
 def page(study: Study) -> str:
@@ -54,13 +54,13 @@ def plot(study: Study) -> Plot:
         for number, measured in enumerate(study.measured, start=1)
         if measured.overall.error > LEAST
     ]
-    unbeaten = pareto([(-dot.x, dot.y) for dot in dots], "lower")
+    on_front = pareto([(-dot.x, dot.y) for dot in dots], "lower")
     x = Axis(*svg.padded_log([dot.x for dot in dots] or [1.0, 10.0], 0.12), LEFT, WIDTH - 14, log=True)
     y = Axis(*svg.padded_log([dot.y for dot in dots] or [0.1, 1.0], 0.12), HEIGHT - BOTTOM, TOP, log=True)
     title = "Error against bits"
     drawing = svg.picture(
         svg.frame(x, y, "payload bits per entry", "E|C(x) - x|² / |x|²", "{:g}".format, units.short),
-        *scattered(dots, x, y, unbeaten, 1),
+        *scattered(dots, x, y, on_front, 1),
         title=title,
         class_="plane",
     )

@@ -1,4 +1,4 @@
-"""The figures in the terminal."""
+"""The table of `thinwire contraction`."""
 
 from rich.console import Group
 from rich.text import Text
@@ -8,7 +8,7 @@ from thinwire.lab.report.columns import UNKNOWN
 from thinwire.lab.report.number_format import counted
 from thinwire.lab.tables import plain_table
 
-SHOWN = 0.01  # relative standard error from which on it is shown
+SHOWN = 0.01  # a standard error is shown from this fraction of the error on
 
 
 def shown(study: Study) -> Group:

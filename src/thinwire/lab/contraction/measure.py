@@ -1,4 +1,4 @@
-"""The compression error of methods on a tensor, and the bits they really send for it."""
+"""Measures the compression error of methods on tensors, and the payload bits that they send."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +15,7 @@ from thinwire.lab.contraction.sources import Sample, Source
 
 MANY = 10**6  # entries
 STOCHASTIC = (thinwire.RandomK, thinwire.AdaptiveRandom)  # codecs that are random, and biased
-RANKS = 2  # ranks that reduce the same tensor: the fewest that send anything
+RANKS = 2  # ranks that reduce the same tensor: the fewest ranks that send anything
 
 
 class Figures(NamedTuple):
@@ -65,7 +65,7 @@ class Study:
         return about | {"methods": [measured.as_dict() for measured in self.measured]}
 
 
-class _One(NamedTuple):
+class _Result(NamedTuple):
     """The result for one tensor."""
 
     step: int
@@ -85,14 +85,14 @@ def study(
     if draws < 1:
         raise ValueError(f"the number of draws must be 1 or more, not {draws}")
     reducers = {method: _reducer(method) for method in methods}
-    found = defaultdict[str, list[_One]](list)
+    found = defaultdict[str, list[_Result]](list)
     for sample in source.samples():
         for method, reducer in reducers.items():
             progress(f"{method} on {sample.name}")
-            found[method].append(_one(reducer, sample, draws))
+            found[method].append(_measure(reducer, sample, draws))
     if not found:
-        raise ValueError(f"{source.folder} holds no gradient that is finite and not zero")
-    return Study(source, draws, tuple(_measured(m, reducers[m], ones) for m, ones in found.items()))
+        raise ValueError(f"{source.folder} has no gradient that is finite and not zero")
+    return Study(source, draws, tuple(_measured(m, reducers[m], results) for m, results in found.items()))
 
 
 def _reducer(method: str) -> extend.Reducer:
@@ -103,7 +103,7 @@ def _reducer(method: str) -> extend.Reducer:
     return thinwire.Average(reducer) if isinstance(reducer, extend.Codec) else reducer
 
 
-def _one(method: extend.Reducer, sample: Sample, draws: int) -> _One:
+def _measure(method: extend.Reducer, sample: Sample, draws: int) -> _Result:
     x = sample.tensor
     parameter = extend.Parameter(sample.name, sample.layer, x.to("meta"), tuple(range(RANKS)))
     specialized = method.specialize(parameter)
@@ -111,7 +111,7 @@ def _one(method: extend.Reducer, sample: Sample, draws: int) -> _One:
     sent = [_send(reducer, x, seed) for seed in range(draws if _is_stochastic(reducer) else 1)]
     errors, nbytes = [error for error, _ in sent], sent[0][1]
     spread = variance(errors) / len(errors) if len(errors) > 1 else 0.0
-    return _One(
+    return _Result(
         sample.step, sample.kind, x.numel(), _squares(x), mean(errors), spread, nbytes, _bound(reducer, x.numel())
     )
 
@@ -150,27 +150,27 @@ def _bound(reducer: extend.Reducer, size: int) -> float | None:
     return None if zeta is None else zeta - 1
 
 
-def _measured(method: str, reducer: extend.Reducer, ones: list[_One]) -> Measured:
-    by_kind, by_step = defaultdict[str, list[_One]](list), defaultdict[int, list[_One]](list)
-    for one in ones:
-        by_kind[one.kind].append(one)
-        by_step[one.step].append(one)
+def _measured(method: str, reducer: extend.Reducer, results: list[_Result]) -> Measured:
+    by_kind, by_step = defaultdict[str, list[_Result]](list), defaultdict[int, list[_Result]](list)
+    for result in results:
+        by_kind[result.kind].append(result)
+        by_step[result.step].append(result)
     codec = reducer.message_codec
     return Measured(
         method=method,
         unbiased=codec is not None and codec.zeta(10**6) is not None,
-        overall=_aggregate(ones),
+        overall=_aggregate(results),
         kinds={kind: _aggregate(some) for kind, some in by_kind.items()},
         steps={step: _aggregate(some) for step, some in by_step.items()},
     )
 
 
-def _aggregate(ones: list[_One]) -> Figures:
-    entries, squares = sum(one.entries for one in ones), sum(one.squares for one in ones)
-    bounds = [one.bound for one in ones]
+def _aggregate(results: list[_Result]) -> Figures:
+    entries, squares = sum(result.entries for result in results), sum(result.squares for result in results)
+    bounds = [result.bound for result in results]
     bound = None
     if all(known is not None for known in bounds):
-        bound = sum(one.squares * (one.bound or 0.0) for one in ones) / squares
-    bits = 8 * sum(one.nbytes for one in ones) / entries
-    give_or_take = sqrt(sum(one.variance for one in ones)) / squares
-    return Figures(entries, bits, sum(one.error for one in ones) / squares, give_or_take, bound)
+        bound = sum(result.squares * (result.bound or 0.0) for result in results) / squares
+    bits = 8 * sum(result.nbytes for result in results) / entries
+    give_or_take = sqrt(sum(result.variance for result in results)) / squares
+    return Figures(entries, bits, sum(result.error for result in results) / squares, give_or_take, bound)

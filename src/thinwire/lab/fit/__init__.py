@@ -1,4 +1,4 @@
-"""What law captured gradients follow, and how many bits their symbols take under it: `thinwire fit`."""
+"""Fits distributions to captured gradients, and measures code lengths under them: `thinwire fit`."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from thinwire.lab.fit.fit_page import page
 from thinwire.lab.fit.fit_study import Study, study
 from thinwire.lab.fit.fit_table import shown
 from thinwire.lab.fit.quantizers import FORMS, form
-from thinwire.lab.report.fitted import PAGE
+from thinwire.lab.report.embedded_pages import PAGE
 
 __all__ = ["FORMS", "PAGE", "Study", "form", "shown", "study", "write"]
 

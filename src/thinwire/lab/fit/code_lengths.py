@@ -1,4 +1,4 @@
-"""How many bits codes take for symbols: their lengths are those of real blocks, which are decoded again."""
+"""Bits per entry of entropy codes, measured on real encoded blocks, each of which is decoded and checked."""
 
 import numpy as np
 import torch
@@ -10,26 +10,26 @@ from thinwire import Entropy, GenNorm, Histogram, Huffman, Laplace, Normal, Rans
 from thinwire.lab.fit.quantizers import Form, Quantized
 
 ENTROPY, PLAIN, ZSTD = "entropy", "Entropy()", "zstd-1"
-HUFFMAN = {law: f"huffman {law}" for law in ("gennorm", "normal", "laplace", "histogram")}
-RANS = {law: f"rans {law}" for law in ("gennorm", "histogram")}
+HUFFMAN = {model: f"huffman {model}" for model in ("gennorm", "normal", "laplace", "histogram")}
+RANS = {model: f"rans {model}" for model in ("gennorm", "histogram")}
 CODES = (ENTROPY, *HUFFMAN.values(), *RANS.values(), PLAIN, ZSTD)
 
 
 def codecs(grid: str) -> dict[str, Entropy]:
-    """By name, those that code symbols of a grid."""
+    """The entropy codecs for the symbols of a grid, by name."""
     models = {
         "gennorm": GenNorm(grid=grid),
         "normal": Normal(grid=grid),
         "laplace": Laplace(grid=grid),
         "histogram": Histogram(),
     }
-    by_huffman = {name: Entropy(models[law], Huffman()) for law, name in HUFFMAN.items()}
-    by_rans = {name: Entropy(models[law], Rans()) for law, name in RANS.items()}
+    by_huffman = {name: Entropy(models[model], Huffman()) for model, name in HUFFMAN.items()}
+    by_rans = {name: Entropy(models[model], Rans()) for model, name in RANS.items()}
     return {**by_huffman, **by_rans, PLAIN: Entropy()}
 
 
 def bits(quantized: Quantized, form: Form) -> dict[str, float]:
-    """Per entry, by the names in CODES; parameters and tables are counted, the quantizer's scales are not."""
+    """Bits per entry, by the names in CODES, with parameters and tables but without the quantizer's scales."""
     count, packed = quantized.symbols.numel(), quantized.packed.contiguous()
     lengths = {name: _length(packed, codec, name) for name, codec in codecs(form.grid).items()}
     lengths[ZSTD] = _zstd_length(packed)
@@ -37,9 +37,9 @@ def bits(quantized: Quantized, form: Form) -> dict[str, float]:
 
 
 def entropy(symbols: Tensor) -> float:
-    """What a symbol takes at least on average, if nothing is known but how often each is there."""
-    often = np.bincount(symbols.numpy())
-    shares = often[often > 0] / symbols.numel()
+    """The empirical entropy of the symbols, in bits per symbol."""
+    counts = np.bincount(symbols.numpy())
+    shares = counts[counts > 0] / symbols.numel()
     return float(-(shares * np.log2(shares)).sum()) + 0.0  # not -0.0
 
 

@@ -1,4 +1,4 @@
-"""Laws fitted to captured gradients, how near they are, and the bits that codes under them take."""
+"""Fits distributions to captured gradients; measures their distances and the bits of codes that use them."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -14,17 +14,17 @@ from thinwire.lab.fit import code_lengths as codes
 from thinwire.lab.fit.quantizers import Form
 from thinwire.lab.recording.captured import Captured
 
-LAWS: dict[str, float | None] = {"gennorm": None, "normal": 2.0, "laplace": 1.0}  # and their shapes, if fixed
-LEAST = 256  # entries that tell of a law
-DIGITS = 6  # of figures as they are stored
+DISTRIBUTIONS: dict[str, float | None] = {"gennorm": None, "normal": 2.0, "laplace": 1.0}  # shape, None if fitted
+LEAST = 256  # entries needed for a fit
+DIGITS = 6  # significant digits in the JSON output
 DISTANCES = ("wasserstein", "kolmogorov")
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """A law, and how far entries are from it."""
+    """A fitted distribution, and its distances to the entries."""
 
-    law: inspect.GeneralizedNormal
+    distribution: inspect.GeneralizedNormal
     wasserstein: float
     kolmogorov: float
 
@@ -35,20 +35,20 @@ class Point:
 
     step: int
     deviation: float
-    zeros: float  # the share of entries that are exactly zero; laws are of the others
-    fits: dict[str, Fitted]  # by the names in LAWS
+    zeros: float  # fraction of entries that are exactly zero; distributions are fitted to the others
+    fits: dict[str, Fitted]  # by the names in DISTRIBUTIONS
     bits: dict[str, float]  # per entry, by the names in codes.CODES
-    side: float  # bits per entry of the quantizer's scales, which all codes send beside
+    side: float  # bits per entry of the quantizer's scales, not included in `bits`
 
     @property
     def shape(self) -> float:
-        return self.fits["gennorm"].law.shape
+        return self.fits["gennorm"].distribution.shape
 
-    def distance(self, which: str, law: str) -> float:
-        return float(getattr(self.fits[law], which))
+    def distance(self, which: str, name: str) -> float:
+        return float(getattr(self.fits[name], which))
 
     def nearest(self, which: str) -> str:
-        return min(LAWS, key=lambda law: self.distance(which, law))
+        return min(DISTRIBUTIONS, key=lambda name: self.distance(which, name))
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Layer:
     name: str
     kind: str
     entries: int
-    points: tuple[Point, ...]  # one at least
+    points: tuple[Point, ...]  # one or more
 
     @property
     def first(self) -> Point:
@@ -72,7 +72,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Overall:
-    """All layers at one step: means, in which a layer counts by its entries, and the shapes."""
+    """All layers at one step: means weighted by the number of entries, and the range of the shapes."""
 
     step: int
     layers: int
@@ -81,8 +81,8 @@ class Overall:
     least_shape: float
     most_shape: float
     zeros: float
-    distances: dict[str, dict[str, float]]  # by which, then by law
-    nearest: dict[str, dict[str, int]]  # by which: how many layers each law is nearest to
+    distances: dict[str, dict[str, float]]  # by distance, then by distribution
+    nearest: dict[str, dict[str, int]]  # by distance: the number of layers that each distribution is nearest to
     bits: dict[str, float]
     side: float
 
@@ -92,7 +92,7 @@ class Study:
     captured: Captured
     form: Form
     layers: tuple[Layer, ...]
-    skipped: dict[str, str]  # why there is nothing of a tensor, or of a tensor at a step
+    skipped: dict[str, str]  # reason by tensor, or by tensor and step
 
     @property
     def largest(self) -> list[Layer]:
@@ -100,16 +100,16 @@ class Study:
 
     @cached_property
     def overall(self) -> list[Overall]:
-        """At each step at which there is something to tell."""
+        """The figures of all layers, at each step with at least one fit."""
         by_step = {
             step: [(layer, point) for layer in self.layers for point in layer.points if point.step == step]
             for step in self.captured.steps
         }
-        return [_overall(step, there) for step, there in by_step.items() if there]
+        return [_overall(step, fitted) for step, fitted in by_step.items() if fitted]
 
     def as_dict(self) -> dict[str, Any]:
         about = self.captured
-        told = {
+        content = {
             "workload": about.workload,
             "method": about.method,
             "seed": about.seed,
@@ -122,29 +122,31 @@ class Study:
                     "name": layer.name,
                     "kind": layer.kind,
                     "entries": layer.entries,
-                    "points": [_told(point) for point in layer.points],
+                    "points": [_as_dict(point) for point in layer.points],
                 }
                 for layer in self.layers
             ],
             "overall": [vars(overall) for overall in self.overall],
             "skipped": self.skipped,
         }
-        rounded: dict[str, Any] = _rounded(told)
+        rounded: dict[str, Any] = _rounded(content)
         return rounded
 
 
-def study(captured: Captured, form: Form, tell: Callable[[str], None] = lambda said: None) -> Study:
-    """Look at every weight at every captured step; small tensors are left out."""
+def study(captured: Captured, form: Form, progress: Callable[[str], None] = lambda text: None) -> Study:
+    """Fit every weight at every captured step; small tensors, biases and norms are skipped."""
     layers, skipped = [], {}
     for name in captured.names:
         shape = captured.shapes[name]
         entries = math.prod(shape)
         if len(shape) < 2 or entries < LEAST:
-            skipped[name] = f"has fewer than {LEAST} entries" if entries < LEAST else "is no matrix: a bias or a norm"
+            skipped[name] = (
+                f"has fewer than {LEAST} entries" if entries < LEAST else "is not a matrix: a bias or a norm"
+            )
             continue
         points = []
         for step in captured.steps:
-            tell(f"{name} at step {step}")
+            progress(f"{name} at step {step}")
             x = captured.gradient(step, name)
             problem = _problem(x)
             if problem:
@@ -154,79 +156,86 @@ def study(captured: Captured, form: Form, tell: Callable[[str], None] = lambda s
         if points:
             layers.append(Layer(name, captured.kinds[name], entries, tuple(points)))
     if not layers:
-        raise ValueError(f"{captured.folder} has no weight to fit laws to: {'; '.join(_reasons(skipped))}")
+        raise ValueError(f"{captured.folder} has no weight to fit distributions to: {'; '.join(_reasons(skipped))}")
     return Study(captured, form, tuple(layers), skipped)
 
 
 def entries_of(x: Tensor) -> Tensor:
-    """What laws are fitted to: dead units leave more exact zeros than any law has."""
+    """The entries that distributions are fitted to: exact zeros, such as those of dead units, are left out."""
     flat = x.flatten()
     return flat[flat != 0]
 
 
 def _problem(x: Tensor) -> str:
     if not bool(x.isfinite().all()):
-        return "has NaN or infinity in it"
-    there = entries_of(x)
-    if there.numel() < LEAST:
+        return "contains NaN or infinity"
+    entries = entries_of(x)
+    if entries.numel() < LEAST:
         return f"has fewer than {LEAST} entries that are not zero"
-    return "" if 0 < float(there.double().std()) < math.inf else "has entries that are all the same"
+    return "" if 0 < float(entries.double().std()) < math.inf else "has entries that are all equal"
 
 
 def _point(x: Tensor, step: int, form: Form) -> Point:
-    there = entries_of(x)
+    entries = entries_of(x)
     fits = {}
-    for name, shape in LAWS.items():
-        law = inspect.fit_by_likelihood(there, shape)
-        fits[name] = Fitted(law, inspect.wasserstein(there, law), inspect.kolmogorov(there, law))
+    for name, shape in DISTRIBUTIONS.items():
+        fitted = inspect.fit_by_likelihood(entries, shape)
+        fits[name] = Fitted(fitted, inspect.wasserstein(entries, fitted), inspect.kolmogorov(entries, fitted))
     quantized = form.quantize(x)
     return Point(
         step=step,
-        deviation=float(there.double().std()),
-        zeros=1 - there.numel() / x.numel(),
+        deviation=float(entries.double().std()),
+        zeros=1 - entries.numel() / x.numel(),
         fits=fits,
         bits=codes.bits(quantized, form),
         side=8 * quantized.side / x.numel(),
     )
 
 
-def _overall(step: int, there: list[tuple[Layer, Point]]) -> Overall:
-    points = [point for _, point in there]
-    entries = sum(layer.entries for layer, _ in there)
+def _overall(step: int, fitted: list[tuple[Layer, Point]]) -> Overall:
+    points = [point for _, point in fitted]
+    entries = sum(layer.entries for layer, _ in fitted)
     shapes = [point.shape for point in points]
 
     def mean(values: Iterable[float]) -> float:
-        return sum(layer.entries * value for (layer, _), value in zip(there, values, strict=True)) / entries
+        return sum(layer.entries * value for (layer, _), value in zip(fitted, values, strict=True)) / entries
 
     return Overall(
         step=step,
-        layers=len(there),
+        layers=len(fitted),
         entries=entries,
         shape=median(shapes),
         least_shape=min(shapes),
         most_shape=max(shapes),
         zeros=mean(point.zeros for point in points),
-        distances={which: {law: mean(p.distance(which, law) for p in points) for law in LAWS} for which in DISTANCES},
-        nearest={which: {law: sum(p.nearest(which) == law for p in points) for law in LAWS} for which in DISTANCES},
+        distances={
+            which: {name: mean(p.distance(which, name) for p in points) for name in DISTRIBUTIONS}
+            for which in DISTANCES
+        },
+        nearest={
+            which: {name: sum(p.nearest(which) == name for p in points) for name in DISTRIBUTIONS}
+            for which in DISTANCES
+        },
         bits={code: mean(point.bits[code] for point in points) for code in codes.CODES},
         side=mean(point.side for point in points),
     )
 
 
-def _told(point: Point) -> dict[str, Any]:
+def _as_dict(point: Point) -> dict[str, Any]:
     fits = {
-        name: {"shape": fit.law.shape, "scale": fit.law.scale} | {which: getattr(fit, which) for which in DISTANCES}
+        name: {"shape": fit.distribution.shape, "scale": fit.distribution.scale}
+        | {which: getattr(fit, which) for which in DISTANCES}
         for name, fit in point.fits.items()
     }
     return vars(point) | {"fits": fits}
 
 
-def _rounded(told: Any) -> Any:
-    if isinstance(told, dict):
-        return {name: _rounded(value) for name, value in told.items()}
-    if isinstance(told, list):
-        return [_rounded(value) for value in told]
-    return float(f"{told:.{DIGITS}g}") if isinstance(told, float) else told
+def _rounded(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {name: _rounded(value) for name, value in content.items()}
+    if isinstance(content, list):
+        return [_rounded(value) for value in content]
+    return float(f"{content:.{DIGITS}g}") if isinstance(content, float) else content
 
 
 def _reasons(skipped: dict[str, str]) -> Iterator[str]:

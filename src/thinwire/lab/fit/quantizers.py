@@ -1,4 +1,4 @@
-"""The quantizers whose symbols are coded."""
+"""The quantizers whose symbols are entropy-coded."""
 
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -12,23 +12,23 @@ from thinwire.extend import Codec
 
 
 class Quantized(NamedTuple):
-    """What a quantizer makes of a tensor."""
+    """A quantized tensor."""
 
-    symbols: Tensor  # one an entry
-    packed: Tensor  # the same, as they travel: bytes, some of which hold two symbols
-    side: int  # bytes of scales, which go beside
+    symbols: Tensor  # one per entry
+    packed: Tensor  # the same as on the wire: in 4-bit forms, two symbols per byte
+    side: int  # bytes of the scales, which are sent in addition
 
 
 @dataclass(frozen=True)
 class Form:
     name: str
     codec: Codec
-    grid: str  # what laws are told that symbols stand for
+    grid: str  # what the symbols stand for: the `grid` of an entropy model
     bits: int
 
     def quantize(self, x: Tensor) -> Quantized:
-        packed, *beside = self.codec.encode((x,), 0)
-        side = sum(part.numel() * part.element_size() for part in beside if not part.is_meta)
+        packed, *scales = self.codec.encode((x,), 0)
+        side = sum(part.numel() * part.element_size() for part in scales if not part.is_meta)
         # The first half of the symbols is in the lower bits of the bytes, the second in the upper ones.
         symbols = packed if self.bits == 8 else torch.cat([packed & 15, packed >> 4])[: x.numel()]
         return Quantized(symbols, packed, side)
@@ -37,11 +37,11 @@ class Form:
 FLOATS = ("fp8-152", "fp8-143", "fp4-121")
 INTEGERS = {"int8": 8, "int4": 4}
 FORMS = (*FLOATS, *INTEGERS)
-SCALED = ("fp4-121", *INTEGERS)  # always: of gradients as they are, floats of 4 bits leave only zeros
+SCALED = ("fp4-121", *INTEGERS)  # always scaled: unscaled gradients would all be 0 as 4-bit floats
 
 
 def form(name: str, scaled: bool = False) -> Form:
-    """A quantizer by its name; floats of 8 bits are scaled if that is asked for."""
+    """The quantizer with a name; `scaled` scales 8-bit floats per layer."""
     if name in FLOATS:
         scaled = scaled or name in SCALED
         return Form(name + ", scaled" * scaled, MiniFloat(name, scaled), name, 8 if name.startswith("fp8") else 4)
@@ -49,4 +49,4 @@ def form(name: str, scaled: bool = False) -> Form:
         return Form(name, Quantize(INTEGERS[name]), "integers", INTEGERS[name])
     nearest = get_close_matches(name, FORMS, n=1)
     hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
-    raise ValueError(f"there is no quantizer {name!r}{hint}; there are {', '.join(FORMS)}")
+    raise ValueError(f"unknown quantizer {name!r}{hint}; known: {', '.join(FORMS)}")

@@ -1,10 +1,10 @@
-"""What a person sees of finished runs: a table in the terminal, a picture, and a page that holds everything."""
+"""Reports on finished runs: a table for the terminal, a picture, and an HTML page."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from thinwire.lab.links import Link
-from thinwire.lab.report import fitted, page, picture
+from thinwire.lab.report import embedded_pages, page, picture
 from thinwire.lab.report.charts import style as looks
 from thinwire.lab.report.number_format import human
 from thinwire.lab.report.on_links import on_links
@@ -19,11 +19,11 @@ PAGE, PICTURE = "report.html", "comparison.png"
 
 
 def write(folder: Path, target: float | None = None, links: Sequence["Link"] = ()) -> Path:
-    """Save a page and a picture of all runs below a folder into it; returns the page's path.
+    """Write the page and the picture of all runs below a folder into that folder; returns the page's path.
 
-    Runs without a link are shown with the modeled time on these links, if there are any.
+    With `links`, runs without a link are shown with their modeled time on each of these links.
     """
     found = sections(on_links(read(folder), links), target)
     picture.draw(found[0], looks.looks(found), folder / PICTURE)
-    (folder / PAGE).write_text(page.page(found, fitted.read(folder)), "utf-8")
+    (folder / PAGE).write_text(page.page(found, embedded_pages.read(folder)), "utf-8")
     return folder / PAGE

@@ -1,4 +1,4 @@
-"""Plots of how methods adapt: a line a layer, colored by its kind."""
+"""Plots of how methods adapt to the layers: one line per layer, colored by the layer's kind."""
 
 from collections import Counter
 
@@ -11,42 +11,42 @@ from thinwire.lab.report.charts.svg import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, Axi
 from thinwire.lab.report.layer_section import Group, Values
 from thinwire.lab.report.summary import Entry, Section
 
-MORE_DASHES = (*DASHES, "9 3 2 3", "14 4", "1 5")  # for as many layers of a kind as a plot can have
+MORE_DASHES = (*DASHES, "9 3 2 3", "14 4", "1 5")  # one per layer of a kind, up to the most layers in a plot
 
-LEAST_RANGE = 2.0  # that an axis shows: the greatest value over the least
+LEAST_RANGE = 2.0  # least ratio of the highest to the lowest value on the axis
 
 
 def plots(section: Section) -> list[Plot]:
-    """Two plots for each method that remembers."""
+    """Two plots for each method that keeps residuals: the compression ratio and the norm of the residual."""
     found = []
     for number, entry in enumerate(section.entries, start=1):
-        said = _drawn(
+        ratio = _plot(
             entry,
             layers.ratios,
             key=f"layer-ratio-{number}",
-            title="how many times smaller, by layer",
-            y_name="times smaller, since the evaluation before",
+            title="compression ratio by layer",
+            y_name="compression ratio since the previous evaluation",
             unit="times",
         )
-        unsaid = _drawn(
+        residual = _plot(
             entry,
             layers.residual,
-            key=f"layer-unsaid-{number}",
-            title="what is left unsaid, by layer",
-            y_name="norm of what is left unsaid, in gradients",
+            key=f"layer-residual-{number}",
+            title="residual by layer",
+            y_name="norm of the residual / norm of the gradient",
             unit="number",
         )
-        found += [plot for plot in (said, unsaid) if plot]
+        found += [plot for plot in (ratio, residual) if plot]
     return found
 
 
-def _drawn(entry: Entry, values: Values, key: str, title: str, y_name: str, unit: str) -> Plot | None:
+def _plot(entry: Entry, values: Values, key: str, title: str, y_name: str, unit: str) -> Plot | None:
     found = layers.lines(entry, values)
     points = [(step, value) for _, curve in found for step, value in curve.mean if value > 0]
     if not points:
         return None
     x = Axis(0.0, max(step for step, _ in points) * 1.02, LEFT, WIDTH - 14, unit="step")
-    y = Axis(*svg.padded_log(_apart([value for _, value in points])), HEIGHT - BOTTOM, TOP, log=True, unit=unit)
+    y = Axis(*svg.padded_log(_widened([value for _, value in points])), HEIGHT - BOTTOM, TOP, log=True, unit=unit)
     plane = Plane(x, y, "step", y_name, "{:,g}".format, "{:g}x".format if unit == "times" else "{:g}".format)
     groups = [group for group, _ in found]
     drawing = draw([curve for _, curve in found], plane, looks_of(groups), f"{entry.label}: {title}", up=None)
@@ -54,15 +54,15 @@ def _drawn(entry: Entry, values: Values, key: str, title: str, y_name: str, unit
     return Plot(key, f"{entry.label}: {title}", drawing, legend=tuple(kinds.items()), method=entry.label)
 
 
-def _apart(values: list[float]) -> list[float]:
-    """The least and the greatest, or what is around them: values that are nearly the same are to look so."""
+def _widened(values: list[float]) -> list[float]:
+    """The range of the values, widened to LEAST_RANGE so that nearly equal values look nearly equal."""
     low, high = min(values), max(values)
-    room = max(1.0, LEAST_RANGE * low / high) ** 0.5
-    return [low / room, high * room]
+    margin = max(1.0, LEAST_RANGE * low / high) ** 0.5
+    return [low / margin, high * margin]
 
 
 def looks_of(groups: list[Group]) -> dict[str, Look]:
-    """A color for each kind of layer; layers of a kind differ by their dashes."""
+    """One color per kind of layer; layers of the same kind differ in their dashes."""
     seen: Counter[str] = Counter()
     looks = {}
     for group in groups:

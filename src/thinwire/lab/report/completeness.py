@@ -1,35 +1,38 @@
-"""What a reader should know of the runs themselves: warnings, seeds that are missing or twice there, interruptions."""
+"""Warnings and remarks on the runs themselves: missing or duplicate seeds, interruptions, thinwire's own warnings."""
 
 from collections import Counter
 from html import escape
 
 from thinwire.lab.report.charts.svg import tag
-from thinwire.lab.report.number_format import spoken
+from thinwire.lab.report.number_format import enumerated
 from thinwire.lab.report.summary import Section
 
-FEW = 3  # methods that lack seeds, each of which is worth a warning
+FEW = 3  # up to this many methods with missing seeds are a warning each, more are one remark
 
 
 def warnings(section: Section) -> str:
-    said: dict[str, list[str]] = {}
+    labels_by_warning: dict[str, list[str]] = {}
     for entry in section.entries:
         for warning in dict.fromkeys(warning for run in entry.runs for warning in run.warnings):
-            said.setdefault(warning, []).append(entry.label)
+            labels_by_warning.setdefault(warning, []).append(entry.label)
     if _few_missing(section):
         for label, seeds in section.missing().items():
-            said.setdefault(f"not there yet: seed {', '.join(map(str, seeds))}", []).append(label)
+            labels_by_warning.setdefault(f"no run yet for seed {', '.join(map(str, seeds))}", []).append(label)
     for entry in section.entries:
-        for seed, times in Counter(run.seed for run in entry.runs).items():
-            if times > 1:
-                said.setdefault(f"seed {seed} is there {times} times, and counts as often", []).append(entry.label)
-    told = [tag("p", tag("b", escape(", ".join(labels))), f": {escape(text)}") for text, labels in said.items()]
-    return tag("div", *told, class_="warnings") if told else ""
+        for seed, count in Counter(run.seed for run in entry.runs).items():
+            if count > 1:
+                warning = f"seed {seed} has {count} runs, and each counts in the mean"
+                labels_by_warning.setdefault(warning, []).append(entry.label)
+    paragraphs = [
+        tag("p", tag("b", escape(", ".join(labels))), f": {escape(text)}") for text, labels in labels_by_warning.items()
+    ]
+    return tag("div", *paragraphs, class_="warnings") if paragraphs else ""
 
 
 def remarks(section: Section) -> str:
-    """Seeds that many methods lack, and runs that were interrupted: a quiet line each."""
-    told = [text for text in (_missing(section), _resumed(section)) if text]
-    return "".join(tag("p", escape(text), class_="quiet") for text in told)
+    """One line each for seeds that many methods lack, and for runs that were interrupted."""
+    lines = [text for text in (_missing(section), _resumed(section)) if text]
+    return "".join(tag("p", escape(text), class_="quiet") for text in lines)
 
 
 def _few_missing(section: Section) -> bool:
@@ -40,15 +43,15 @@ def _missing(section: Section) -> str:
     by_seeds: dict[str, list[str]] = {}
     for label, seeds in {} if _few_missing(section) else section.missing().items():
         by_seeds.setdefault(", ".join(map(str, seeds)), []).append(label)
-    told = [f"seed {seeds} of {', '.join(labels)}" for seeds, labels in by_seeds.items()]
-    return f"Not there yet: {'; '.join(told)}." if told else ""
+    parts = [f"seed {seeds} of {', '.join(labels)}" for seeds, labels in by_seeds.items()]
+    return f"No run yet for {'; '.join(parts)}." if parts else ""
 
 
 def _resumed(section: Section) -> str:
-    told = []
+    parts = []
     for entry in section.entries:
         for run in entry.runs:
             steps = [f"{at['step']:,}" for at in run.resumed]
             if steps:
-                told.append(f"{entry.label}, seed {run.seed}, after step {spoken(steps)}")
-    return f"Resumed after an interruption: {'; '.join(told)}." if told else ""
+                parts.append(f"{entry.label}, seed {run.seed}, after step {enumerated(steps)}")
+    return f"Resumed after an interruption: {'; '.join(parts)}." if parts else ""

@@ -1,4 +1,4 @@
-"""What pages are made of. They need no network, and read well on a phone and on paper."""
+"""HTML elements of the pages. A page loads nothing, and can be read on a phone and on paper."""
 
 from collections.abc import Iterable
 from html import escape
@@ -11,7 +11,7 @@ from thinwire.lab.report.charts.svg import tag
 
 
 def document(title: str, lead: str, *main: str) -> str:
-    """A whole page; the title is text, the lead below it and what follows are markup."""
+    """A complete page. The title is text; the lead below it and the main part are markup."""
     style = f":root{{{looks.variables(dark=False)}}}" + (
         f"@media screen and (prefers-color-scheme:dark){{:root{{{looks.variables(dark=True)}}}}}"
     )
@@ -37,9 +37,9 @@ def cards(found: list[str]) -> str:
 
 
 def card(figure: str, what: str, sentence: str, look: Look) -> str:
-    """One figure to take away, and a sentence about it."""
-    said = tag("strong", escape(figure)) + tag("b", escape(what)) + tag("p", escape(sentence))
-    return tag("div", said, class_="card", style=f"--c:{look.css}")
+    """A highlighted figure with a sentence about it."""
+    content = tag("strong", escape(figure)) + tag("b", escape(what)) + tag("p", escape(sentence))
+    return tag("div", content, class_="card", style=f"--c:{look.css}")
 
 
 def table(head: Iterable[str], rows: list[str]) -> str:
@@ -48,17 +48,17 @@ def table(head: Iterable[str], rows: list[str]) -> str:
 
 
 def row(name: str, figures: Iterable[str]) -> str:
-    """The name is markup, the figures are text."""
+    """A row of a table. The name is markup, the figures are text."""
     return tag("tr", tag("th", name, scope="row"), *(tag("td", escape(figure)) for figure in figures))
 
 
 def swatch(look: Look) -> str:
-    """Its color; a ring stands for a line with gaps."""
+    """A color sample; a ring stands for a dashed line."""
     return tag("span", class_="swatch ring" if look.dash else "swatch", style=f"--c:{look.css}")
 
 
 def figure(plot: Plot, key: str) -> str:
-    """A plot in its frame; the key begins its name."""
+    """A plot with its caption, legend and note. The key is the prefix of its id."""
     legend = [
         tag("span", tag("span", class_="swatch", style=f"--c:{color}") + escape(name)) for name, color in plot.legend
     ]

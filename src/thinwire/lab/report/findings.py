@@ -1,10 +1,10 @@
-"""What a reader should take away from a section, in one figure and one sentence each."""
+"""The main findings of a section: one figure and one sentence each."""
 
 from dataclasses import dataclass
 
+from thinwire.lab.report.best_step import is_validated
 from thinwire.lab.report.number_format import duration, metric_name, metric_text, times
 from thinwire.lab.report.summary import Entry, Section
-from thinwire.lab.report.validation import is_validated
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ def findings(section: Section) -> list[Finding]:
     if section.dense is None or section.target is None or not others:
         return []
     good = [entry for entry in others if _reaches(section, entry)]
-    found = [_smallest(section, section.dense, good)] if good else []
-    sooner = [(speedup, entry) for entry in others if (speedup := section.target_speedup(entry)) is not None]
-    if sooner:
-        found.append(_soonest(section, section.dense, *max(sooner, key=lambda pair: pair[0])))
-    thinnest = max(others, key=lambda entry: entry.ratio.mean)
-    return found if thinnest in good else [*found, _thinnest(section, section.dense, thinnest)]
+    found = [_highest_ratio_at_target(section, section.dense, good)] if good else []
+    speedups = [(speedup, entry) for entry in others if (speedup := section.target_speedup(entry)) is not None]
+    if speedups:
+        found.append(_fastest(section, section.dense, *max(speedups, key=lambda pair: pair[0])))
+    smallest = max(others, key=lambda entry: entry.ratio.mean)
+    return found if smallest in good else [*found, _highest_ratio(section, section.dense, smallest)]
 
 
 def _reaches(section: Section, entry: Entry) -> bool:
@@ -41,27 +41,29 @@ def _metrics(section: Section, dense: Entry, entry: Entry) -> str:
     return f"{metric_name(metric)} {ours} {when}, dense {theirs}"
 
 
-def _smallest(section: Section, dense: Entry, good: list[Entry]) -> Finding:
+def _highest_ratio_at_target(section: Section, dense: Entry, good: list[Entry]) -> Finding:
     best = max(good, key=lambda entry: entry.ratio.mean)
-    sentence = f"The fewest bytes of those that end as good as the target: {_metrics(section, dense, best)}."
-    return Finding(f"{best.ratio.mean:.1f}x smaller", best.label, sentence)
+    sentence = f"The fewest bytes of the methods that end at the target: {_metrics(section, dense, best)}."
+    return Finding(f"{best.ratio.mean:.1f}x fewer bytes", best.label, sentence)
 
 
-def _soonest(section: Section, dense: Entry, speedup: float, entry: Entry) -> Finding:
+def _fastest(section: Section, dense: Entry, speedup: float, entry: Entry) -> Finding:
     modeled = ", with modeled time on the link" if section.modeled else ""
-    took = f"{_took(section, entry)}, dense {_took(section, dense)}{modeled}"
+    seconds = f"{_time_to_target(section, entry)}, dense {_time_to_target(section, dense)}{modeled}"
     if speedup > 1:
-        return Finding(f"{times(speedup)} sooner", entry.label, f"The first at the target: {took}.")
-    return Finding(f"{times(1 / speedup)} later", entry.label, f"No method is at the target before dense: {took}.")
+        return Finding(f"{times(speedup)} faster", entry.label, f"The first to reach the target: {seconds}.")
+    return Finding(
+        f"{times(1 / speedup)} slower", entry.label, f"No method reaches the target before dense: {seconds}."
+    )
 
 
-def _took(section: Section, entry: Entry) -> str:
+def _time_to_target(section: Section, entry: Entry) -> str:
     reached = section.to_target(entry)
     assert reached is not None
     assert reached.seconds is not None
     return duration(reached.seconds.mean)
 
 
-def _thinnest(section: Section, dense: Entry, entry: Entry) -> Finding:
-    sentence = f"The fewest bytes of all: {_metrics(section, dense, entry)}."
-    return Finding(f"{entry.ratio.mean:.1f}x smaller", entry.label, sentence)
+def _highest_ratio(section: Section, dense: Entry, entry: Entry) -> Finding:
+    sentence = f"The fewest bytes of all methods: {_metrics(section, dense, entry)}."
+    return Finding(f"{entry.ratio.mean:.1f}x fewer bytes", entry.label, sentence)

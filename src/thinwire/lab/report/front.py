@@ -1,4 +1,4 @@
-"""The plane of ratio and metric: how much smaller against how good, and the front that nothing beats in both."""
+"""The scatter plot of metric against compression ratio, with its Pareto front."""
 
 from math import isfinite
 
@@ -18,16 +18,16 @@ def front(section: Section, looks: dict[str, Look]) -> Plot:
     x, y = _axes(known)
     text = units.percent if share else units.short
     dots = [_dot(entry, looks[entry.label]) for entry in known]
-    unbeaten = pareto([(dot.x, dot.y) for dot in dots], section.first.better)
-    title = f"How much smaller, how good: {name} against ratio"
+    on_front = pareto([(dot.x, dot.y) for dot in dots], section.first.better)
+    title = f"{name[0].upper()}{name[1:]} against compression ratio"
     drawing = svg.picture(
-        svg.frame(x, y, "times smaller than the gradients (payload)", name, lambda ratio: f"{ratio:g}x", text),
-        *scattered(dots, x, y, unbeaten, -1 if section.first.better == "higher" else 1),
+        svg.frame(x, y, "compression ratio (payload)", name, lambda ratio: f"{ratio:g}x", text),
+        *scattered(dots, x, y, on_front, -1 if section.first.better == "higher" else 1),
         title=title,
         class_="plane",
     )
     spread = " Bars: one standard deviation over seeds." if len(section.seeds) > 1 else ""
-    return Plot("pareto", title, drawing, f"The line joins the methods that no other one beats in both.{spread}")
+    return Plot("pareto", title, drawing, f"The line is the Pareto front: no other method is better in both.{spread}")
 
 
 def _axes(known: list[Entry]) -> tuple[Axis, Axis]:
@@ -41,5 +41,5 @@ def _axes(known: list[Entry]) -> tuple[Axis, Axis]:
 
 def _dot(entry: Entry, look: Look) -> Dot:
     ratio, metric, spread = entry.ratio.mean, entry.metric.mean, entry.metric.spread
-    told = f"{entry.label}: {ratio:.1f}x smaller, {units.metric_text(entry.runs[0].metric, metric, spread)}"
-    return Dot(entry.label, ratio, metric, told, look, spread or 0.0)
+    tooltip = f"{entry.label}: ratio {ratio:.1f}x, {units.metric_text(entry.runs[0].metric, metric, spread)}"
+    return Dot(entry.label, ratio, metric, tooltip, look, spread or 0.0)

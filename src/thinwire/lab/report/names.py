@@ -1,4 +1,4 @@
-"""Names of lines: beyond their ends where those lie apart, else in a column beside the plot."""
+"""Labels of lines: above or below the plot at the ends of the lines, or in a column on its right."""
 
 from collections.abc import Iterable
 
@@ -6,8 +6,8 @@ from thinwire.lab.report.charts import svg
 from thinwire.lab.report.charts.svg import Point, tag, words
 
 MOST_LETTERS = 16
-LINE = 15  # height
-MOST_ROWS = 5  # of names beyond the ends; more would leave no room for the plot
+LINE = 15  # height of a label
+MOST_ROWS = 5  # of labels above or below the plot
 
 
 def shown(label: str) -> str:
@@ -19,7 +19,7 @@ def width(label: str) -> float:
 
 
 def rows(ends: list[tuple[float, str]]) -> list[int]:
-    """On which row each name goes, from 0 next to the plot: to the right of its end, and no name on another's way."""
+    """The row of each label (0 is next to the plot), so that no label covers another or its lead line."""
     chosen: dict[int, int] = {}
     for here in sorted(range(len(ends)), key=lambda i: -ends[i][0]):
         start, label = ends[here]
@@ -29,7 +29,7 @@ def rows(ends: list[tuple[float, str]]) -> list[int]:
 
 
 def beyond(ends: dict[str, Point], colors: dict[str, str], edge: float, up: bool) -> Iterable[str]:
-    """Names above (or below) an edge of the plot, each over the end of its line."""
+    """Labels above (or below) an edge of the plot, each at the end of its line."""
     found = rows([(x, label) for label, (x, _) in ends.items()])
     for (label, (x, y)), row in zip(ends.items(), found, strict=True):
         height = edge - 6 - LINE * row if up else edge + 15 + LINE * row
@@ -39,8 +39,8 @@ def beyond(ends: dict[str, Point], colors: dict[str, str], edge: float, up: bool
 
 
 def beside(ends: dict[str, Point], colors: dict[str, str], top: float, bottom: float, edge: float) -> Iterable[str]:
-    """Names in a column, each as near to the end of its line as the others allow."""
-    heights = svg.apart([y for _, y in ends.values()], LINE, top + 4, bottom - 4)
+    """Labels in a column on the right, each as near to the end of its line as the others allow."""
+    heights = svg.spaced([y for _, y in ends.values()], LINE, top + 4, bottom - 4)
     for (label, (x, y)), height in zip(ends.items(), heights, strict=True):
         lead = f"M{x + 3:.1f} {y:.1f}L{edge + 6:.1f} {height:.1f}h4"
         yield _name(label, colors[label], lead, edge + 13, height + 4.5)

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers, units and names as text."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ def human(nbytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Three digits or so, in a unit that keeps the number short."""
+    """About three digits, in a unit that keeps the number short."""
     if not isfinite(seconds):
         return str(seconds)
     if seconds >= 600:
@@ -25,31 +25,31 @@ def duration(seconds: float) -> str:
 
 
 def times(factor: float) -> str:
-    """How many times more or less: one digit after the point, two where it is near 1."""
+    """A factor: two decimals below 10, one above."""
     return f"{factor:.2f}x" if factor < 10 else f"{factor:.1f}x"
 
 
 def is_share(metric: str) -> bool:
-    """Whether a metric is a share of all, which is told in percent."""
+    """Whether a metric is a fraction, which is shown in percent."""
     return metric.endswith(("accuracy", "iou"))
 
 
 def metric_text(metric: str, value: float, spread: float | None = None) -> str:
-    """A metric, with its spread over seeds where there is one."""
+    """A metric, with its spread over seeds if given."""
     if is_share(metric):
         return f"{value:.1%}" if spread is None else f"{value:.1%} ± {100 * spread:.1f}"
     return f"{value:.3f}" if spread is None else f"{value:.3f} ± {spread:.3f}"
 
 
 def distance_text(share: float) -> str:
-    """A distance as a share of a norm: small ones keep a digit that tells them from nothing."""
+    """A distance relative to a norm, in percent; a small one is not rounded to 0."""
     if 0 < share < 1e-4:
         return "<0.01%"
     return f"{share:.2%}" if share < 0.1 else f"{share:.1%}"
 
 
-def spoken(words: list[str]) -> str:
-    """A list as people say it."""
+def enumerated(words: list[str]) -> str:
+    """A list in a sentence: a, b and c."""
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
 
 
@@ -58,7 +58,7 @@ def metric_name(metric: str) -> str:
 
 
 def link_text(link: str) -> str:
-    """A link as people write it: 20mbit is 20 Mbit/s, 50mbit/10mbit goes down and up, star:20mbit is a star."""
+    """A link for readers: 20mbit is 20 Mbit/s, 50mbit/10mbit is down and up, star:20mbit is a star."""
     if link.startswith("star:"):
         return f"a star of {link_text(link.removeprefix('star:'))}"
     rates = [re.sub(r"([kmg]?)bit$", lambda unit: f" {unit[1].upper()}bit/s", rate) for rate in link.split("/")]
@@ -71,7 +71,7 @@ def counted(number: int, what: str) -> str:
 
 
 def clock(most: float) -> Callable[[float], str]:
-    """How to tell times on an axis that ends at this one."""
+    """The format of times on an axis that ends at `most` seconds, all in one unit."""
     units = {3600.0: "h", 60.0: "min", 1.0: "s", 1e-3: "ms", 1e-6: "us"}
     unit = next((unit for unit in units if most >= (2.5 * unit if unit < 60 else 4 * unit)), 1e-6)
     return lambda seconds: f"{seconds / unit:g} {units[unit]}" if seconds else "0"
@@ -83,7 +83,7 @@ def rounded_bytes(nbytes: float) -> str:
 
 
 def rounded_count(number: float) -> str:
-    """A count as a tick of an axis tells it: thousands as k, millions as M."""
+    """A count at a tick of an axis: thousands as k, millions as M."""
     for unit, size in (("M", 1e6), ("k", 1e3)):
         if number >= size:
             return f"{number / size:g}{unit}"
@@ -91,12 +91,12 @@ def rounded_count(number: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as a tick of an axis tells it: in full."""
+    """A fraction at a tick of an axis, in percent with all its decimals."""
     return f"{round(100 * share, 6):g}%"
 
 
 def fine_percent(share: float) -> str:
-    """The same where the smallest ones would be too long."""
+    """As `percent`, with an exponent for very small fractions."""
     return percent(share) if share >= 1e-4 or share == 0 else f"{100 * share:.0e}%".replace("e-0", "e-")
 
 

@@ -1,4 +1,4 @@
-"""What runs without a link would take on one: by step times measured over it, or modeled from bytes and rate."""
+"""The time that runs without a link would take on one: from step times measured over it, or modeled from the bytes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -9,42 +9,42 @@ from thinwire.lab.links import Link
 from thinwire.lab.recording.runs import Run
 from thinwire.lab.sizing.link_model import link_seconds
 
-MEASURED = "time: its steps times the step time of a shorter run that was measured over this link"
-GUESSED = "has no link bytes by step: its modeled time follows its payload from step to step"
+MEASURED = "its time is its number of steps times the step time of a shorter run, measured over this link"
+GUESSED = "has no link bytes by step; its modeled time assumes that they are proportional to its payload"
 
 
 def on_links(runs: Iterable[Run], links: Sequence[Link]) -> list[Run]:
-    """The runs, those without a link once for each of these links; ValueError if that cannot be computed."""
+    """The runs, with each run without a link repeated for each of `links`; ValueError if that cannot be computed."""
     runs = list(runs)
     if not links:
         return runs
     for link in links:
         if link.star:
             raise ValueError(
-                f"the time on {link} cannot be modeled from finished runs, which tell the bytes of one link only: "
+                f"the time on {link} cannot be modeled from finished runs, which record the bytes of one link only: "
                 "train with --link and --modeled"
             )
     if all(run.link is not None for run in runs):
-        raise ValueError("all runs have a link of their own: a time can be modeled only for runs without one")
+        raise ValueError("all runs have a link of their own; time can be modeled only for runs without one")
     with_link = [run for run in runs if run.link is not None]
     without = [run for run in runs if run.link is None]
     return [timed for link in dict.fromkeys(links) for timed in _on(without, link, with_link)] + with_link
 
 
 def _on(runs: Sequence[Run], link: Link, others: Sequence[Run]) -> list[Run]:
-    """Runs of a task are compared with each other: their times are all measured, or all modeled."""
+    """Put the runs on one link. Within a task all times are measured or all are modeled, as the runs are compared."""
     measured = {
         key: list(same)
         for key, same in groupby(
-            sorted((run for run in others if run.link == str(link) and not run.modeled), key=_what_takes_time),
-            key=_what_takes_time,
+            sorted((run for run in others if run.link == str(link) and not run.modeled), key=_step_key),
+            key=_step_key,
         )
     }
-    lacking = {_task(run) for run in runs if _what_takes_time(run) not in measured and run.variant != "alone"}
+    unmeasured = {_task(run) for run in runs if _step_key(run) not in measured and run.variant != "alone"}
     return [
-        _modelled(run, link)
-        if _task(run) in lacking or _what_takes_time(run) not in measured
-        else _paced(run, link, measured[_what_takes_time(run)])
+        _modeled(run, link)
+        if _task(run) in unmeasured or _step_key(run) not in measured
+        else _at_measured_pace(run, link, measured[_step_key(run)])
         for run in runs
     ]
 
@@ -53,13 +53,13 @@ def _task(run: Run) -> tuple[object, ...]:
     return run.workload, run.ranks, run.batch, run.threads
 
 
-def _what_takes_time(run: Run) -> tuple[str, ...]:
-    """Runs that share this differ in how many steps they make, not in what a step takes."""
+def _step_key(run: Run) -> tuple[str, ...]:
+    """Runs with the same key have the same time per step; they differ in the number of steps only."""
     return tuple(map(str, (*_task(run), run.method, run.variant, run.examples or run.batch)))
 
 
-def _paced(run: Run, link: Link, measured: Sequence[Run]) -> Run:
-    """The run, with every step as long as in those that were measured."""
+def _at_measured_pace(run: Run, link: Link, measured: Sequence[Run]) -> Run:
+    """The run, with the mean step time of the measured runs."""
     per_step = {part: fmean(other.seconds[part] / other.steps for other in measured) for part in run.seconds}
 
     def later(points: list[dict[str, float]]) -> list[dict[str, float]]:
@@ -75,14 +75,14 @@ def _paced(run: Run, link: Link, measured: Sequence[Run]) -> Run:
     )
 
 
-def _modelled(run: Run, link: Link) -> Run:
-    noted = [*run.history, *run.evaluations]
-    counts = all("link_bytes" in point for point in noted)
-    carried: dict[float, float] = {point["step"]: _bytes(run, point) for point in noted}
+def _modeled(run: Run, link: Link) -> Run:
+    points = [*run.history, *run.evaluations]
+    has_link_bytes = all("link_bytes" in point for point in points)
+    carried: dict[float, float] = {point["step"]: _bytes(run, point) for point in points}
     carried.setdefault(run.steps, run.bytes["link"])
     steps = sorted(carried)
-    spent = link_seconds([carried[step] for step in steps], run.bytes["link"], min(link.up, link.down))
-    on_wire = dict(zip(steps, spent, strict=True))
+    seconds = link_seconds([carried[step] for step in steps], run.bytes["link"], min(link.up, link.down))
+    on_wire = dict(zip(steps, seconds, strict=True))
 
     def later(points: list[dict[str, float]]) -> list[dict[str, float]]:
         return [point | {"seconds": round(point["seconds"] + on_wire[point["step"]], 6)} for point in points]
@@ -95,12 +95,12 @@ def _modelled(run: Run, link: Link) -> Run:
         seconds=run.seconds | {"total": total, "exchange": on_wire[run.steps]},
         history=later(run.history),
         evaluations=later(run.evaluations),
-        warnings=run.warnings if counts else [*run.warnings, GUESSED],
+        warnings=run.warnings if has_link_bytes else [*run.warnings, GUESSED],
     )
 
 
 def _bytes(run: Run, point: dict[str, float]) -> float:
-    """What the link had carried by then; runs from before tell their payload only."""
+    """The link bytes up to this point; estimated from the payload for runs of old versions, which record only that."""
     if "link_bytes" in point:
         return point["link_bytes"]
     if run.bytes["payload"]:

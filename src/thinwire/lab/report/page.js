@@ -1,4 +1,4 @@
-// Makes the page livelier; everything on it can be read without this.
+// Hides methods and shows values at the pointer. The page can be read without it.
 "use strict";
 const units = {
   number: v => Number(v.toPrecision(4)).toString(),
@@ -13,13 +13,13 @@ const units = {
     return Number((v / 1000 ** power).toPrecision(3)) + " " + ["B", "kB", "MB", "GB", "TB"][power];
   },
 };
-function valueAt(axis, place) {
-  const share = (place - axis.start) / (axis.end - axis.start);
+function valueAt(axis, position) {
+  const share = (position - axis.start) / (axis.end - axis.start);
   const [low, high] = axis.log ? [Math.log10(axis.low), Math.log10(axis.high)] : [axis.low, axis.high];
   const value = low + share * (high - low);
   return units[axis.unit](axis.log ? 10 ** value : value);
 }
-// A plot of one method is a series itself, and the lines in it are not methods, whatever their names are.
+// A figure about one method is a series itself; the series inside it are layers, even if one is named like a method.
 const named = (root, label) => [...root.querySelectorAll(".series")]
   .filter(s => s.dataset.series === label && !s.parentNode.closest(".series"));
 

@@ -1,4 +1,4 @@
-"""One picture for a README: what was reached against time and against bytes."""
+"""A picture for a README: the metric against time and against bytes."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,18 +11,18 @@ from thinwire.lab.report.charts.style import Look
 from thinwire.lab.report.summary import Entry, Section
 from thinwire.lab.report.table import heading
 
-LETTERS = 130  # that fit beside each other in the legend
-PANELS, ROW = 3.8, 0.2  # heights in inches: of the panels with their heading, of a row of the legend
+LETTERS = 130  # characters that fit on one row of the legend
+PANELS, ROW = 3.8, 0.2  # height in inches of the panels with their heading, and of a row of the legend
 
 
 def check_drawing() -> None:
-    """Say what is missing before anything is run."""
+    """Raise an error if matplotlib is missing, before any run starts."""
     if find_spec("matplotlib") is None:
         raise ValueError("the picture needs matplotlib: pip install 'thinwire[lab]'")
 
 
 def draw(section: Section, looks: dict[str, Look], path: Path) -> None:
-    """Two panels, a line a method: the metric, or the loss where runs were not evaluated on their way."""
+    """Two panels with one line per method: the metric, or the loss if a run has no evaluations before its end."""
     check_drawing()
     import matplotlib
 
@@ -34,7 +34,7 @@ def draw(section: Section, looks: dict[str, Look], path: Path) -> None:
     evaluated = all(run.evaluations for run in section.runs)
     find = curves.metrics if evaluated else curves.losses
     names = [_label(entry) for entry in section.entries]
-    columns = max(1, min(len(names), LETTERS // (max(map(len, names)) + 6)))  # 6 for a line and what is around it
+    columns = max(1, min(len(names), LETTERS // (max(map(len, names)) + 6)))  # 6 for the line sample and its margins
     height = max(4.6, PANELS + ROW * -(-len(names) // columns))
     figure, panels = pyplot.subplots(1, 2, figsize=(10, height), dpi=200, sharey=True, layout="constrained")
     for panel, against in zip(panels, ("seconds", "payload_bytes"), strict=True):
@@ -52,7 +52,7 @@ def draw(section: Section, looks: dict[str, Look], path: Path) -> None:
     time.set_ylabel(units.metric_name(run.metric) if evaluated else "training loss")
     time.set_xlim(left=0)
     time.set_xlabel("training time in seconds" + (", modeled" if section.modeled else ""))
-    nbytes.set(xlabel="bytes said by one rank (payload)", xscale="log")
+    nbytes.set(xlabel="payload bytes of one rank", xscale="log")
     nbytes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: units.rounded_bytes(value)))
     nbytes.xaxis.set_minor_formatter(NullFormatter())
     figure.suptitle(heading(section), fontsize=11)
@@ -74,4 +74,4 @@ def _plot(panel: Any, entry: Entry, curve: Curve, look: Look) -> None:
 
 def _label(entry: Entry) -> str:
     metric = units.metric_text(entry.runs[0].metric, entry.metric.mean)
-    return f"{entry.label}: {metric}, {entry.ratio.mean:.1f}x smaller".replace("$", r"\$")
+    return f"{entry.label}: {metric}, ratio {entry.ratio.mean:.1f}x".replace("$", r"\$")

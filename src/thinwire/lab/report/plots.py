@@ -1,4 +1,4 @@
-"""The plots of a section. Each can be read without the page's script, and on paper."""
+"""The plots of a section. All can be read without the page's script, and on paper."""
 
 from thinwire.lab.report.charts import bars, curves, lines
 from thinwire.lab.report.charts.dots import traffic
@@ -9,8 +9,8 @@ from thinwire.lab.report.summary import Section
 
 
 def plots(section: Section, looks: dict[str, Look]) -> list[Plot]:
-    beside = [lines.apart(section, looks), lines.learned(section, looks)]
-    # Runs from before thinwire counted batches have no examples to draw against.
+    optional = [lines.consensus(section, looks), lines.learned(section, looks)]
+    # Runs of old versions do not record the batch size, so there is no number of examples.
     examples = [lines.metric, lines.loss] if all(map(curves.per_step, section.runs)) else []
     return [
         lines.metric(section, looks, "seconds"),
@@ -18,7 +18,7 @@ def plots(section: Section, looks: dict[str, Look]) -> list[Plot]:
         lines.loss(section, looks, "seconds"),
         lines.loss(section, looks, "payload_bytes"),
         *(draw(section, looks, "examples") for draw in examples),
-        *(plot for plot in beside if plot),
+        *(plot for plot in optional if plot),
         front(section, looks),
         bars.time_parts(section, looks),
         traffic(section, looks),

@@ -1,4 +1,4 @@
-"""Layers that are factored at times: their ranks as a run goes on, and what is left of the model."""
+"""Methods that factor layers at times: the ranks of the factors during the run, and the parameters at the end."""
 
 from typing import Any
 
@@ -14,36 +14,36 @@ from thinwire.lab.report.layer_section import Group
 from thinwire.lab.report.number_format import percent
 from thinwire.lab.report.summary import Entry, Section
 
-MOST_PHASES = 6  # that are named
+MOST_PHASES = 6  # phases listed in the sentence
 
 
 def plots(section: Section) -> list[Plot]:
     """A plot for each method that factors layers."""
-    found = [_drawn(entry, number) for number, entry in enumerate(section.entries, start=1)]
+    found = [_plot(entry, number) for number, entry in enumerate(section.entries, start=1)]
     return [plot for plot in found if plot]
 
 
-def told(entry: Entry) -> str:
-    """A sentence on the phases of a method that factors layers, and on the model at the end; else nothing."""
+def sentence(entry: Entry) -> str:
+    """The phases of a method that factors layers, and the parameters at the end; empty for other methods."""
     run = entry.runs[0]
     if not run.factored:
         return ""
     changes = run.factored["changes"]
-    thin, whole = run.factored["parameters"], run.parameters
-    named = ", ".join(_phase(at) for at in changes[:MOST_PHASES])
+    low_rank, full_rank = run.factored["parameters"], run.parameters
+    phases = ", ".join(_phase(change) for change in changes[:MOST_PHASES])
     more = f", and {len(changes) - MOST_PHASES} more changes" if len(changes) > MOST_PHASES else ""
     return (
-        f"{named}{more}. In thin layers, the model at the end has {thin:,} of {whole:,} parameters: {whole / thin:.1f} "
-        "times fewer."
+        f"{phases}{more}. With low-rank layers, the model at the end has {low_rank:,} of {full_rank:,} parameters "
+        f"({full_rank / low_rank:.1f}x fewer)."
     )
 
 
 def _phase(change: dict[str, Any]) -> str:
-    phase = "factored" if any(change["ranks"].values()) else "whole"
+    phase = "factored" if any(change["ranks"].values()) else "full-rank"
     return f"{phase} after step {change['step']:,}" if change["step"] > 1 else f"{phase} at first"
 
 
-def _drawn(entry: Entry, number: int) -> Plot | None:
+def _plot(entry: Entry, number: int) -> Plot | None:
     run = entry.runs[0]
     if not run.factored:
         return None
@@ -55,21 +55,21 @@ def _drawn(entry: Entry, number: int) -> Plot | None:
     x = Axis(0.0, run.steps * 1.02, LEFT, WIDTH - 14, unit="step")
     y = Axis(0.0, 1.0, HEIGHT - BOTTOM, TOP, unit="share")
     title = "rank of factored layers"
-    plane = Plane(x, y, "step", "rank, of the most there could be", "{:,g}".format, percent)
+    plane = Plane(x, y, "step", "rank, relative to full rank", "{:,g}".format, percent)
     drawing = draw(found, plane, looks_of(groups), f"{entry.label}: {title}", up=None)
     kinds = {group.kind: kind_look(group.kind).css for group in groups}
     return Plot(f"ranks-{number}", f"{entry.label}: {title}", drawing, legend=tuple(kinds.items()), method=entry.label)
 
 
 def _shares(run: Run, group: Group) -> list[tuple[float, float]]:
-    """The mean share of the full rank that some layers have, from each time they are factored to the end of it."""
+    """The mean rank of a group's layers relative to full rank, at the start and the end of each factored phase."""
     changes = run.factored["changes"]
-    most = {layer["name"]: min(layer["rows"], layer["columns"]) for layer in run.factored["layers"]}
-    ends = [at["step"] for at in changes[1:]] + [run.steps]
+    full_ranks = {layer["name"]: min(layer["rows"], layer["columns"]) for layer in run.factored["layers"]}
+    ends = [change["step"] for change in changes[1:]] + [run.steps]
     points = []
-    for at, end in zip(changes, ends, strict=True):
-        known = [(at["ranks"][name], most[name]) for name in group.names]
-        shares = [rank / full for rank, full in known if rank is not None]
+    for change, end in zip(changes, ends, strict=True):
+        ranks = [(change["ranks"][name], full_ranks[name]) for name in group.names]
+        shares = [rank / full for rank, full in ranks if rank is not None]
         if shares:
-            points += [(float(step), sum(shares) / len(shares)) for step in (at["step"], end)]
+            points += [(float(step), sum(shares) / len(shares)) for step in (change["step"], end)]
     return points

@@ -1,4 +1,4 @@
-"""What is told of learning rates that were tried: a table on the page, a line in the terminal."""
+"""The learning rates that were tried: a table on the page, a line in the terminal."""
 
 from html import escape
 
@@ -12,14 +12,14 @@ from thinwire.lab.report.summary import Entry, Section
 from thinwire.lab.report.tuning import Rate
 
 NOTE = (
-    "For each method, the learning rate with the best validation metric counts, with all its seeds. The figures here "
-    "are of the seeds that all rates of a method have. Where these have no validation metric, or the same, the rate "
-    "with the most seeds counts, then the one nearest to the workload's own."
+    "For each method, the report uses the learning rate with the best validation metric, with all its seeds. The "
+    "metrics here are means over the seeds that all rates of a method have. If these have no validation metric, or the "
+    "same, the rate with the most seeds is used, then the one nearest to the workload's own."
 )
 
 
 def tried(section: Section, chosen: dict[str, Look]) -> str:
-    """A table of all learning rates that were tried; empty if none of the methods was tuned."""
+    """A table of all learning rates that were tried; empty if no method was tuned."""
     tuned = [entry for entry in section.entries if entry.tried]
     if not tuned:
         return ""
@@ -42,24 +42,20 @@ def _figures(entry: Entry, rate: Rate) -> list[str]:
         validation,
         metric_text(metric, rate.metric),
         seeds,
-        "yes" if _counts(entry, rate) else "",
+        "yes" if rate.scale == entry.lr_scale else "",
     ]
-
-
-def _counts(entry: Entry, rate: Rate) -> bool:
-    return rate.scale == entry.lr_scale
 
 
 def rates_text(section: Section) -> str:
     """The learning rates of methods that were tuned or scaled, and all that were tried."""
-    named: dict[float, list[str]] = {}
+    labels_by_scale: dict[float, list[str]] = {}
     for entry in section.entries:
         if entry.tried or entry.lr_scale != 1:
-            named.setdefault(entry.lr_scale, []).append(entry.label)
-    told = [f"{_factor(scale)} for {', '.join(labels)}" for scale, labels in sorted(named.items())]
+            labels_by_scale.setdefault(entry.lr_scale, []).append(entry.label)
+    chosen = [f"{_factor(scale)} for {', '.join(labels)}" for scale, labels in sorted(labels_by_scale.items())]
     scales = sorted({rate.scale for entry in section.entries for rate in entry.tried})
     grid = f" (tried: {', '.join(map(_factor, scales))})" if scales else ""
-    return f"Learning rates, times the workload's: {'; '.join(told)}{grid}."
+    return f"Learning rates, as a factor of the workload's: {'; '.join(chosen)}{grid}."
 
 
 def _factor(scale: float) -> str:

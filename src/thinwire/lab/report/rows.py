@@ -1,4 +1,4 @@
-"""Plots with a row for each method: its name, what is drawn for it, a figure after it."""
+"""Plots with one row per method: its label, its marks, and a figure on the right."""
 
 from collections.abc import Callable, Iterable
 from html import escape
@@ -8,8 +8,8 @@ from thinwire.lab.report.charts.style import Look
 from thinwire.lab.report.charts.svg import BOTTOM, Axis, tag, words
 
 ROW, BAR = 30, 18  # heights
-LETTERS = 15  # of a name
-FIGURE = 74  # how wide the one after a bar is
+LETTERS = 15  # characters of a label
+FIGURE = 74  # width of the figure to the right of a bar
 
 
 def left(labels: Iterable[str]) -> float:
@@ -20,25 +20,25 @@ def top(row: int) -> float:
     return 8 + ROW * row
 
 
-def picture(drawn: list[str], count: int, title: str) -> str:
-    return svg.picture(*drawn, title=title, height=top(count) + BOTTOM, class_="bars")
+def picture(elements: list[str], count: int, title: str) -> str:
+    return svg.picture(*elements, title=title, height=top(count) + BOTTOM, class_="bars")
 
 
-def grid(scale: Axis, count: int, say: Callable[[float], str], name: str) -> str:
-    drawn, bottom = [], top(count)
+def grid(scale: Axis, count: int, text: Callable[[float], str], name: str) -> str:
+    elements, bottom = [], top(count)
     for value in scale.ticks():
         at = scale.at(value)
-        drawn.append(tag("line", class_="grid", x1=f"{at:.1f}", x2=f"{at:.1f}", y1=4, y2=bottom))
-        drawn.append(words(say(value), at, bottom + 16, class_="tick", text_anchor="middle"))
-    drawn.append(words(name, (scale.start + scale.end) / 2, bottom + 37, class_="name", text_anchor="middle"))
-    return tag("g", *drawn)
+        elements.append(tag("line", class_="grid", x1=f"{at:.1f}", x2=f"{at:.1f}", y1=4, y2=bottom))
+        elements.append(words(text(value), at, bottom + 16, class_="tick", text_anchor="middle"))
+    elements.append(words(name, (scale.start + scale.end) / 2, bottom + 37, class_="name", text_anchor="middle"))
+    return tag("g", *elements)
 
 
-def piece(scale: Axis, start: float, end: float, row: int, color: str, said: str, inside: str = "") -> str:
+def piece(scale: Axis, start: float, end: float, row: int, color: str, tooltip: str, inside: str = "") -> str:
     left, right = scale.at(start), scale.at(end)
     box = tag(
         "rect",
-        tag("title", escape(said)),
+        tag("title", escape(tooltip)),
         x=f"{left:.2f}",
         y=top(row) + (ROW - BAR) / 2,
         width=f"{right - left:.2f}",
@@ -51,8 +51,8 @@ def piece(scale: Axis, start: float, end: float, row: int, color: str, said: str
     return box + words(inside, (left + right) / 2, middle(row), class_=f"inside {shade}", text_anchor="middle")
 
 
-def figure(said: str, after: float, row: int) -> str:
-    return words(said, after + 7, middle(row), class_="value")
+def figure(text: str, after: float, row: int) -> str:
+    return words(text, after + 7, middle(row), class_="value")
 
 
 def row(label: str, number: int, looks: dict[str, Look], scale: Axis, pieces: list[str]) -> str:
@@ -61,7 +61,7 @@ def row(label: str, number: int, looks: dict[str, Look], scale: Axis, pieces: li
 
 
 def middle(row: int) -> float:
-    return top(row) + ROW / 2 + 4.5  # the base of letters that are centered
+    return top(row) + ROW / 2 + 4.5  # the baseline of vertically centered text
 
 
 def _is_light(color: str) -> bool:

@@ -6,7 +6,7 @@ from thinwire.lab.recording.runs import Run
 
 
 def seconds_to(run: Run, target: float) -> float | None:
-    """When a run first reached a value of its metric, on the straight lines between its evaluations."""
+    """When a run first reached a value of its metric, interpolated linearly between evaluations; None if it did not."""
     sign = 1 if run.better == "higher" else -1
     before: tuple[float, float] | None = None
     for evaluation in run.evaluations:

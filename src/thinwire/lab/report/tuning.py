@@ -1,4 +1,4 @@
-"""Learning rates that were tried with a method, and the one that counts."""
+"""Learning rates that were tried with a method, and the choice of the best."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from math import inf, isfinite, log
 from statistics import mean
 
 from thinwire.lab.recording.runs import Run
-from thinwire.lab.report.validation import validation
+from thinwire.lab.report.best_step import validation
 
 
 def lr_scale(run: Run) -> float:
@@ -17,15 +17,15 @@ def lr_scale(run: Run) -> float:
 
 @dataclass(frozen=True)
 class Rate:
-    """One learning rate of a grid. It is compared with the others on the seeds that all of them have."""
+    """One learning rate of a grid. The rates are compared on the seeds that all of them have."""
 
     scale: float  # times the workload's learning rate
     runs: tuple[Run, ...]  # by seed
-    shared: tuple[Run, ...]  # those of the seeds that every rate of the grid has
+    shared: tuple[Run, ...]  # the runs of the seeds that every rate of the grid has
 
     @property
     def validation(self) -> float | None:
-        """The mean validation metric; None if it is not known of every shared seed, or if there is none."""
+        """The mean validation metric over the shared seeds; None if a run has none, or if no seed is shared."""
         known = [value for run in self.shared if (value := validation(run)) is not None]
         return mean(known) if known and len(known) == len(self.shared) else None
 
@@ -35,7 +35,7 @@ class Rate:
 
 
 def grid(runs: Iterable[Run]) -> tuple[Rate, ...]:
-    """Runs of one method by their learning rates, from the lowest to the highest."""
+    """Runs of one method by their learning rates, lowest first."""
     by_scale: dict[float, list[Run]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: run.seed):
         by_scale[lr_scale(run)].append(run)
@@ -58,8 +58,8 @@ def best(rates: tuple[Rate, ...]) -> Rate:
     return max(rates, key=order)
 
 
-def once(runs: Iterable[Run]) -> list[Run]:
-    """The runs; one that stands in two folders, with the same plan and the same metrics, counts once."""
+def deduplicated(runs: Iterable[Run]) -> list[Run]:
+    """The runs, without copies: runs in several folders with the same plan and the same metrics."""
 
     def key(number: int, run: Run) -> object:
         same = run.label, run.method, run.seed, run.link, sorted(run.plan.items()), sorted(run.metrics.items())

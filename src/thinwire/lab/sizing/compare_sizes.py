@@ -37,14 +37,14 @@ class Comparison:
 
     def shown(self) -> Group:
         by_kind = plain_table(title=f"{self.method}\non {self.model}, {self.ranks} ranks, bytes per step and rank")
-        for column in ("layers", "tensors", "elements", "dense fp32", "payload", "link", "smaller"):
+        for column in ("layers", "tensors", "elements", "dense fp32", "payload", "link", "ratio"):
             by_kind.add_column(column, justify="left" if column == "layers" else "right", no_wrap=True)
         for kind, size in self.kinds.items():
             by_kind.add_row(*_row(kind, size))
         by_kind.add_section()
         by_kind.add_row(*_row("all", total(self.kinds)), style="bold")
 
-        by_form = plain_table(title="Time on the wire at least, per step")
+        by_form = plain_table(title="Minimum time on the wire, per step")
         by_form.add_column("", no_wrap=True)
         baselines = [name for name in ("dense", BASELINE) if name in self.forms]
         names = ["link", "less", *LINKS]

@@ -106,7 +106,7 @@ class Scaled:
         pyplot.close(figure)
 
     def _time_name(self) -> str:
-        return "Time per step, computation first" if self.compute else "Time on the wire at least, per step"
+        return "Time per step, computation first" if self.compute else "Minimum time on the wire, per step"
 
     def _table(self, shown: Callable[[str, int], str], title: str) -> Table:
         table = plain_table(title=title, title_justify="left")

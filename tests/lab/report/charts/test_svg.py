@@ -16,13 +16,13 @@ def test_text_and_attributes_are_escaped():
     assert svg.tag("g", class_="x", data_series='"<&>"') == '<g class="x" data-series="&quot;&lt;&amp;&gt;&quot;"></g>'
 
 
-def test_an_axis_puts_its_ends_at_its_ends():
+def test_an_axis_maps_its_range_to_its_coordinates():
     line, log = Axis(2, 6, 100, 300), Axis(10, 1000, 300, 100, log=True)
     assert [line.at(v) for v in (2, 3, 6)] == [100, 150, 300]
     assert [log.at(v) for v in (10, 100, 1000)] == pytest.approx([300, 200, 100])
 
 
-def test_a_logarithmic_axis_shows_no_zero_and_none_shows_nan():
+def test_a_logarithmic_axis_cannot_show_0_and_no_axis_can_show_nan():
     assert not Axis(1, 10, 0, 1, log=True).shows(0)
     assert Axis(0, 10, 0, 1).shows(0)
     assert not Axis(0, 10, 0, 1).shows(math.nan)
@@ -45,7 +45,7 @@ def test_ticks_are_round(axis, ticks):
 
 
 @given(sizes, st.floats(1.01, 1e6), st.booleans())
-def test_an_axis_has_some_ticks_and_all_of_them_on_it(low, factor, log):
+def test_an_axis_has_1_to_9_ticks_within_its_range(low, factor, log):
     axis = Axis(low, low * factor, 0, 100, log)
     ticks = axis.ticks()
     assert 1 <= len(ticks) <= 9
@@ -53,15 +53,15 @@ def test_an_axis_has_some_ticks_and_all_of_them_on_it(low, factor, log):
 
 
 @given(st.lists(st.floats(0, 200), min_size=1, max_size=30))
-def test_places_are_moved_apart_in_their_order(places):
-    moved = svg.apart(places, 10, 0, 200)
-    gap = min(10, 200 / max(1, len(places) - 1))
-    assert all(-1e-6 <= place <= 200 + 1e-6 for place in moved)
+def test_spaced_positions_keep_their_order_and_a_gap(positions):
+    moved = svg.spaced(positions, 10, 0, 200)
+    gap = min(10, 200 / max(1, len(positions) - 1))
+    assert all(-1e-6 <= position <= 200 + 1e-6 for position in moved)
     ranked = sorted(moved)
     assert all(b - a >= gap - 1e-6 for a, b in pairwise(ranked))
-    order = sorted(range(len(places)), key=places.__getitem__)
+    order = sorted(range(len(positions)), key=positions.__getitem__)
     assert [moved[i] for i in order] == ranked
 
 
-def test_places_that_are_apart_stay():
-    assert svg.apart([50, 20, 100], 10, 0, 200) == [50, 20, 100]
+def test_positions_with_a_gap_do_not_move():
+    assert svg.spaced([50, 20, 100], 10, 0, 200) == [50, 20, 100]

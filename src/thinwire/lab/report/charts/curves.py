@@ -1,4 +1,4 @@
-"""Lines: what was reached by when, over the seeds of each method."""
+"""Curves of a metric or a loss, per method: the mean over its seeds, and each seed."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Track = dict[float, Point]  # by step
 
 @dataclass(frozen=True)
 class Curve:
-    """One method's line, and the lines of its seeds."""
+    """One method's mean curve, and the curves of its seeds."""
 
     label: str
     mean: list[Point]
@@ -33,43 +33,43 @@ def losses(section: Section, against: str) -> list[Curve]:
     def track(run: Run) -> Track:
         smooth = smoothed([point["loss"] for point in run.history])
         points = zip(run.history, smooth, strict=True)
-        return {point["step"]: (_place(run, point, against), loss) for point, loss in points}
+        return {point["step"]: (_x(run, point, against), loss) for point, loss in points}
 
     return _curves(section, track, against)
 
 
 def metrics(section: Section, against: str) -> list[Curve]:
-    """A run that was never evaluated on its way is known at its end only."""
+    """The metric at each evaluation; of a run without evaluations, at its end only."""
 
     def track(run: Run) -> Track:
         end = {"step": run.steps, "seconds": run.seconds["total"], "payload_bytes": run.bytes["payload"]}
         if not run.evaluations:
-            return {run.steps: (_place(run, end, against), run.metrics[run.metric])}
-        return {point["step"]: (_place(run, point, against), point[run.metric]) for point in run.evaluations}
+            return {run.steps: (_x(run, end, against), run.metrics[run.metric])}
+        return {point["step"]: (_x(run, point, against), point[run.metric]) for point in run.evaluations}
 
     return _curves(section, track, against)
 
 
-def _place(run: Run, point: dict[str, float], against: str) -> float:
+def _x(run: Run, point: dict[str, float], against: str) -> float:
     return point["step"] * per_step(run) if against == "examples" else point[against]
 
 
 def per_step(run: Run) -> int:
-    """Examples used in a step, by all ranks; 0 if a run from before does not have it."""
+    """Examples per step over all ranks; 0 for runs of old versions, which do not record it."""
     return run.examples or run.batch
 
 
-def distances(section: Section) -> list[Curve]:
-    """How far replicas are from their mean by step, where they differ."""
+def consensus_distances(section: Section) -> list[Curve]:
+    """The consensus distance by step, of methods whose replicas differ."""
 
     def track(run: Run) -> Track:
-        return {noted["step"]: (noted["step"], noted[CONSENSUS]) for noted in run.evaluations if CONSENSUS in noted}
+        return {at["step"]: (at["step"], at[CONSENSUS]) for at in run.evaluations if CONSENSUS in at}
 
     return [curve for curve in _curves(section, track) if curve.mean]
 
 
 def code_errors(section: Section) -> list[Curve]:
-    """How far learned codes are off by step, for methods that learn them."""
+    """The error of learned codes by step, of methods that have some."""
 
     def track(run: Run) -> Track:
         return {step: (step, error) for step, error in run.learned.get("errors", ())}
@@ -87,24 +87,24 @@ def _curves(section: Section, track: Callable[[Run], Track], against: str = "ste
 
 
 def averaged(tracks: list[Track]) -> list[Point]:
-    """The mean place at each step that all runs tell of."""
+    """The mean point at each step that all runs have."""
     steps = [step for step in tracks[0] if all(step in track for track in tracks)]
     return [
         (mean(track[step][0] for track in tracks), mean(track[step][1] for track in tracks)) for step in sorted(steps)
     ]
 
 
-def smoothed(losses: list[float], memory: float = 0.9) -> list[float]:
-    """A running mean: single batches are noisy."""
+def smoothed(losses: list[float], decay: float = 0.9) -> list[float]:
+    """A running mean, as single batches are noisy."""
     total, weight, smooth = 0.0, 0.0, []
     for loss in losses:
-        total, weight = memory * total + loss, memory * weight + 1
+        total, weight = decay * total + loss, decay * weight + 1
         smooth.append(total / weight)
     return smooth
 
 
 def window(section: Section, found: list[Curve]) -> Point:
-    """The values of a metric worth looking at: those of the second half of the training."""
+    """The range of the y axis: the metric in the second half of the training, and the target."""
     lines = [line for curve in found for line in (curve.mean, *curve.seeds)]
     values = [y for line in lines for _, y in line[len(line) // 2 :] if isfinite(y)]
     if section.target is not None:

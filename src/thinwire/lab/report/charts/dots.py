@@ -1,4 +1,4 @@
-"""A plot of what a step puts on the network: what was said, what was carried, what the interface counted."""
+"""The plot of bytes per step: payload, link bytes, and wire bytes as the network interface counted them."""
 
 from html import escape
 
@@ -10,24 +10,24 @@ from thinwire.lab.report.charts.style import Look
 from thinwire.lab.report.charts.svg import WIDTH, Axis, tag
 from thinwire.lab.report.summary import Section
 
-# The dot is drawn last, and fits into the ring: between two ranks, the link carries the payload and no more.
+# The dot is drawn last and fits into the ring: with two ranks, the link bytes are the payload.
 RING, DOT = "m-6 0a6 6 0 1 0 12 0a6 6 0 1 0 -12 0", "m-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0"
 MARKS = {"link": RING, "wire": "m0 -9v18", "payload": DOT}
 
 
 def traffic(section: Section, looks: dict[str, Look]) -> Plot:
-    told = {
+    bytes_by_entry = {
         entry.label: {which: figure.mean for which in MARKS if (figure := entry.bytes_per_step(which)) is not None}
         for entry in section.senders
     }
     scale = Axis(
-        *svg.padded_log([n for sizes in told.values() for n in sizes.values() if n > 0] or [1.0]),
-        rows.left(told),
+        *svg.padded_log([n for sizes in bytes_by_entry.values() for n in sizes.values() if n > 0] or [1.0]),
+        rows.left(bytes_by_entry),
         WIDTH - 20,
         log=True,
     )
-    drawn = [rows.grid(scale, len(told), units.rounded_bytes, "bytes per step, on a logarithmic scale")]
-    for row, (label, sizes) in enumerate(told.items()):
+    elements = [rows.grid(scale, len(bytes_by_entry), units.rounded_bytes, "bytes per step, logarithmic")]
+    for row, (label, sizes) in enumerate(bytes_by_entry.items()):
         known = {which: scale.at(nbytes) for which, nbytes in sizes.items() if nbytes > 0}
         middle = rows.top(row) + rows.ROW / 2
         pieces = []
@@ -36,11 +36,11 @@ def traffic(section: Section, looks: dict[str, Look]) -> Plot:
                 tag("path", class_="between", d=f"M{min(known.values()):.1f} {middle}H{max(known.values()):.1f}")
             )
         for which, at in known.items():
-            said = tag("title", escape(f"{label}: {which} {units.human(sizes[which])} a step"))
-            pieces.append(tag("path", said, class_=f"mark {which}", d=f"M{at:.1f} {middle}{MARKS[which]}"))
-        drawn.append(rows.row(label, row, looks, scale, pieces))
-    title = "Bytes of a step: said, carried, counted"
+            tooltip = tag("title", escape(f"{label}: {which} {units.human(sizes[which])} per step"))
+            pieces.append(tag("path", tooltip, class_=f"mark {which}", d=f"M{at:.1f} {middle}{MARKS[which]}"))
+        elements.append(rows.row(label, row, looks, scale, pieces))
+    title = "Bytes per step"
     note = "Filled dot: payload. Ring: link."
-    if any("wire" in sizes for sizes in told.values()):
-        note += " Bar: wire, as the interface counted it."
-    return Plot("traffic", title, rows.picture(drawn, len(told), title), note)
+    if any("wire" in sizes for sizes in bytes_by_entry.values()):
+        note += " Bar: wire, as the network interface counted it."
+    return Plot("traffic", title, rows.picture(elements, len(bytes_by_entry), title), note)

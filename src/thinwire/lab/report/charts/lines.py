@@ -1,4 +1,4 @@
-"""Plots of lines: loss or metric, against time, bytes or examples; a line a method, a faint one for each seed."""
+"""Line plots of loss or metric against time, bytes or examples: a thick line per method, a thin one per seed."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from thinwire.lab.report.charts.svg import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, Axi
 from thinwire.lab.report.summary import Section
 
 AGAINST = {"seconds": "time", "payload_bytes": "bytes", "examples": "examples"}
-WIDE = 10  # values that differ by more than this factor are drawn by their logarithm
+WIDE = 10  # above this ratio of the highest to the lowest value, the axis is logarithmic
 
 
 def metric(section: Section, looks: dict[str, Look], against: str) -> Plot:
@@ -26,7 +26,7 @@ def metric(section: Section, looks: dict[str, Look], against: str) -> Plot:
     y = Axis(low, high, HEIGHT - BOTTOM, TOP, is_log, "share" if share else "number")
     plane = _plane(section, found, against, y, name, text)
     title = f"{name[0].upper()}{name[1:]} against {AGAINST[against]}"
-    up = None if against == "examples" else not lower  # most methods use as many examples, and end at once
+    up = None if against == "examples" else not lower  # most lines end at the same number of examples
     drawing = draw(found, plane, looks, title, up, behind=lambda plane: _target(section, plane))
     return Plot(f"metric-{AGAINST[against]}", title, drawing)
 
@@ -41,23 +41,23 @@ def loss(section: Section, looks: dict[str, Look], against: str) -> Plot:
     return Plot(f"loss-{AGAINST[against]}", title, drawing, "A running mean over batches.")
 
 
-def apart(section: Section, looks: dict[str, Look]) -> Plot | None:
-    """How far replicas are apart, where some are."""
-    found = curves.distances(section)
+def consensus(section: Section, looks: dict[str, Look]) -> Plot | None:
+    """The consensus distance by step; None if no method's replicas differ."""
+    found = curves.consensus_distances(section)
     values = [y for curve in found for _, y in curve.points if 0 < y < float("inf")]
     if not values:
         return None
     steps = max(x for curve in found for x, _ in curve.points)
     x = Axis(0.0, steps * 1.02, LEFT, WIDTH - 14, unit="step")
     y = Axis(*svg.padded_log(values), HEIGHT - BOTTOM, TOP, log=True, unit="distance")
-    title = "How far replicas are apart"
-    plane = Plane(x, y, "step", "distance to the mean, of its norm", "{:,g}".format, units.fine_percent)
-    note = "Root mean square over the ranks, at each evaluation. Methods whose replicas are alike are not here."
-    return Plot("apart", title, draw(found, plane, looks, title, up=None), note)
+    title = "Consensus distance"
+    plane = Plane(x, y, "step", "distance to the mean / norm of the mean", "{:,g}".format, units.fine_percent)
+    note = "Root mean square over the ranks, at each evaluation. Only methods whose replicas differ."
+    return Plot("consensus", title, draw(found, plane, looks, title, up=None), note)
 
 
 def learned(section: Section, looks: dict[str, Look]) -> Plot | None:
-    """How far learned codes are off, where some are learned."""
+    """The error of learned codes by step; None if no method has learned codes."""
     found = curves.code_errors(section)
     if not found:
         return None
@@ -65,9 +65,11 @@ def learned(section: Section, looks: dict[str, Look]) -> Plot | None:
     high = max(y for curve in found for _, y in curve.points if y < float("inf"))
     x = Axis(0.0, steps * 1.02, LEFT, WIDTH - 14, unit="step")
     y = Axis(0.0, max(1.0, high) * 1.02, HEIGHT - BOTTOM, TOP, unit="share")
-    title = "How far learned codes are off"
-    plane = Plane(x, y, "step", "error of the mean, of its norm", "{:,g}".format, units.percent)
-    note = "While they are learned, a running mean; then as when last looked at. Only methods that learn are here."
+    title = "Error of learned codes"
+    plane = Plane(x, y, "step", "error of the mean / norm of the mean", "{:,g}".format, units.percent)
+    note = (
+        "A running mean while the codes are learned, then the error at the last check. Only methods with learned codes."
+    )
     return Plot("learned", title, draw(found, plane, looks, title, up=None), note)
 
 
@@ -82,23 +84,23 @@ def _plane(
     if against == "examples":
         x = Axis(0.0, max(values) * 1.02, LEFT, WIDTH - 14, unit="examples")
         return Plane(x, y, "training examples used by all ranks", y_name, units.rounded_count, y_text)
-    # Of a line's first steps there is little to see, and they would take most of a logarithmic axis.
+    # The first 2 % of the points are left out: they would take most of a logarithmic axis.
     early = [curve.mean[len(curve.mean) // 50][0] for curve in found if curve.mean]
     low = min((x for x in early if x > 0), default=1.0)
     x = Axis(*svg.padded_log([low, max(values)], 0.02), LEFT, WIDTH - 14, log=True, unit="bytes")
-    return Plane(x, y, "bytes said by one rank (payload)", y_name, units.rounded_bytes, y_text)
+    return Plane(x, y, "payload bytes of one rank", y_name, units.rounded_bytes, y_text)
 
 
 def _target(section: Section, plane: Plane) -> str:
     if section.target is None or not plane.y.low < section.target < plane.y.high:
         return ""
     at = plane.y.at(section.target)
-    said = f"target {units.metric_text(section.first.metric, section.target)}"
-    # On the left, lines have not come so far yet.
-    beside = at - 5 if section.first.better == "higher" else at + 14
+    label = f"target {units.metric_text(section.first.metric, section.target)}"
+    # At the left end, on the side of the line that no curve has reached yet.
+    height = at - 5 if section.first.better == "higher" else at + 14
     return tag(
         "g",
         tag("line", x1=plane.x.start, x2=plane.x.end, y1=f"{at:.1f}", y2=f"{at:.1f}"),
-        words(said, plane.x.start + 5, beside),
+        words(label, plane.x.start + 5, height),
         class_="target",
     )

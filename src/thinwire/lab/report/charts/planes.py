@@ -1,4 +1,4 @@
-"""Lines in a plane: its axes, the lines, and their names, so that all of them can be read."""
+"""Line plots: axes, lines, and labels that do not cover each other."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -9,12 +9,12 @@ from thinwire.lab.report.charts.curves import Curve
 from thinwire.lab.report.charts.style import Look
 from thinwire.lab.report.charts.svg import BOTTOM, HEIGHT, TOP, WIDTH, Axis, Point, tag
 
-MOST_POINTS = 160  # of a line; more cannot be told apart
+MOST_POINTS = 160  # of a line; more make no visible difference
 
 
 @dataclass(frozen=True)
 class Plane:
-    """The axes, and how their values are told."""
+    """The axes, their names and the formats of their values."""
 
     x: Axis
     y: Axis
@@ -23,15 +23,15 @@ class Plane:
     x_text: Callable[[float], str]
     y_text: Callable[[float], str]
 
-    def places(self, line: list[Point], most: int = MOST_POINTS) -> list[Point]:
+    def positions(self, line: list[Point], most: int = MOST_POINTS) -> list[Point]:
         known = [(x, y) for x, y in line if self.x.shows(x) and self.y.shows(y)]
         if len(known) > most:
             known = [known[round(i * (len(known) - 1) / (most - 1))] for i in range(most)]
         return [(self.x.at(x), self.y.at(y)) for x, y in known]
 
     def ends(self, found: Iterable[Curve]) -> dict[str, Point]:
-        """Where lines end, by label; those that leave the plot, where they leave it."""
-        ends = {curve.label: places[-1] for curve in found if (places := self.places(curve.mean))}
+        """The ends of the lines by label, clamped to the plot."""
+        ends = {curve.label: positions[-1] for curve in found if (positions := self.positions(curve.mean))}
         return {label: (x, min(max(y, self.y.end), self.y.start)) for label, (x, y) in ends.items()}
 
 
@@ -43,9 +43,9 @@ def draw(
     up: bool | None,
     behind: Callable[[Plane], str] = lambda plane: "",
 ) -> str:
-    """Lines that end upwards have their names above, others below; where these do not fit, they are at the side.
+    """A line plot. Labels are above the plot if `up` is true, below it if false, and on its right if they do not fit.
 
-    They are there as well where `up` is None: for lines that all end at once.
+    If `up` is None, for lines that all end at the same x, labels are on the right.
     """
     colors = {curve.label: looks[curve.label].css for curve in found}
     ends = plane.ends(found)
@@ -56,18 +56,18 @@ def draw(
     if up is None or height > names.LINE * names.MOST_ROWS:
         widest = max(map(names.width, ends), default=0.0)
         plane = replace(plane, x=replace(plane.x, end=WIDTH - 13 - widest))
-        named = names.beside(plane.ends(found), colors, plane.y.end, plane.y.start, plane.x.end)
+        labels = names.beside(plane.ends(found), colors, plane.y.end, plane.y.start, plane.x.end)
     elif up:
         plane = replace(plane, y=replace(plane.y, end=top + height))
-        named = names.beyond(plane.ends(found), colors, plane.y.end, up)
+        labels = names.beyond(plane.ends(found), colors, plane.y.end, up)
     else:
         plane = replace(plane, y=replace(plane.y, start=bottom - height - 6))
-        named = names.beyond(plane.ends(found), colors, plane.y.start, up)
+        labels = names.beyond(plane.ends(found), colors, plane.y.start, up)
     return svg.picture(
         svg.frame(plane.x, plane.y, plane.x_name, plane.y_name, plane.x_text, plane.y_text, bottom),
         behind(plane),
         _lines(found, plane, looks),
-        *named,
+        *labels,
         title=title,
         class_="lines",
         data_x=plane.x.as_json(),
@@ -76,7 +76,7 @@ def draw(
 
 
 def _lines(found: list[Curve], plane: Plane, looks: dict[str, Look]) -> str:
-    """An SVG within the SVG, in the same coordinates: what leaves it is cut off."""
+    """The lines in a nested SVG with the same coordinates, which clips them to the plot."""
     x, y = plane.x, plane.y
     left, top, width, height = x.start, y.end - 3, x.end - x.start + 3, y.start - y.end + 6
     lines = [_line(curve, plane, looks[curve.label]) for curve in found]
@@ -85,11 +85,11 @@ def _lines(found: list[Curve], plane: Plane, looks: dict[str, Look]) -> str:
 
 
 def _line(curve: Curve, plane: Plane, look: Look) -> str:
-    places = plane.places(curve.mean)
-    drawn = [svg.polyline(plane.places(seed, MOST_POINTS // 2), class_="seed") for seed in curve.seeds]
+    positions = plane.positions(curve.mean)
+    elements = [svg.polyline(plane.positions(seed, MOST_POINTS // 2), class_="seed") for seed in curve.seeds]
     dash = {"stroke_dasharray": look.dash} if look.dash else {}
-    drawn.append(svg.polyline(places, class_="line", **dash))
-    if len(places) <= 20:
-        drawn += [tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=2.6) for x, y in places]
+    elements.append(svg.polyline(positions, class_="line", **dash))
+    if len(positions) <= 20:
+        elements += [tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=2.6) for x, y in positions]
     dense = " dense" if look.hue is None else ""
-    return tag("g", *drawn, class_=f"series{dense}", data_series=curve.label, style=f"--c:{look.css}")
+    return tag("g", *elements, class_=f"series{dense}", data_series=curve.label, style=f"--c:{look.css}")

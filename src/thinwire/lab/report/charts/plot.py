@@ -3,11 +3,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawing and what is said about it."""
+    """A drawing with its title, note and legend."""
 
-    key: str  # what it is, for links and tests
+    key: str  # the end of its id on the page
     title: str
     drawing: str  # SVG
     note: str = ""
-    legend: tuple[tuple[str, str], ...] = ()  # what a color means, where it is not a method
-    method: str = ""  # whose it is, where it is of one method only
+    legend: tuple[tuple[str, str], ...] = ()  # name and color, if colors are not methods
+    method: str = ""  # the method, if the plot is of one only

@@ -1,11 +1,11 @@
-"""Colors: one for each method wherever it is drawn, told apart by all eyes (Okabe and Ito's, without the yellow)."""
+"""Colors: the same one for a method in all plots, safe for color blindness (Okabe and Ito's, without the yellow)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from thinwire.lab.report.summary import PARTS, Section
 
-INK = ("#1b1f24", "#e6edf3")  # on light paper, on a dark screen
+INK = ("#1b1f24", "#e6edf3")  # in light and dark mode
 HUES = (
     ("#0072b2", "#4aa8e0"),
     ("#d55e00", "#ff8a4c"),
@@ -14,9 +14,9 @@ HUES = (
     ("#e69f00", "#f2b63c"),
     ("#56b4e9", "#8fd0f5"),
 )
-DASHES = ("", "7 3", "2 3")  # for the second and the third time round
+DASHES = ("", "7 3", "2 3")  # for the first, second and third use of a color
 TIMES = dict(zip(PARTS, ("#3d4f87", "#5aa9c7", "#f0a830", "#9c4a6e"), strict=True))
-# Tol's muted scheme for kinds of layers: as areas, and as lines on light paper and on a dark screen.
+# Tol's muted scheme for kinds of layers: for areas, for lines in light mode, for lines in dark mode.
 KINDS = {
     "conv": ("#4b3ea8", "#4b3ea8", "#9d90f2"),
     "dense": ("#cc6677", "#c4525f", "#ea8f9d"),
@@ -32,9 +32,9 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Look:
-    hue: int | None  # None: ink, which is dense's
+    hue: int | None  # index into HUES; None: INK, for dense
     dash: str = ""
-    of: str = "m"  # whose hue: a method's, or a kind of layer's
+    of: str = "m"  # prefix of the CSS variable: m for methods, k for kinds of layers
 
     @property
     def css(self) -> str:

@@ -1,4 +1,4 @@
-"""A few shapes of SVG: elements, axes with round ticks, a frame for a plot."""
+"""SVG elements, axes with round ticks, and the frame of a plot."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -9,20 +9,20 @@ from math import ceil, floor, isfinite, log10
 
 WIDTH, HEIGHT = 480, 320  # small enough that text stays readable on a phone
 LEFT, TOP, BOTTOM = 58, 24, 48  # margins
-LETTER = 8.6  # how wide one is in bold, in the widest of the fonts that a page may find
-CLOCK = (60, 120, 300, 600, 900, 1800, 3600, 7200, 14400)  # seconds that are round in minutes or hours
+LETTER = 8.6  # width of a bold character in the widest font of the page
+CLOCK = (60, 120, 300, 600, 900, 1800, 3600, 7200, 14400)  # tick steps in seconds that are round in minutes or hours
 
 Point = tuple[float, float]
 
 
 def tag(name: str, *inside: str, **attributes: object) -> str:
-    """An element; what is inside is markup, an attribute's value is text. `class_` is class, `data_x` data-x."""
-    told = "".join(f' {key.strip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items())
-    return f"<{name}{told}>{''.join(inside)}</{name}>"
+    """An element. Children are markup, attribute values are text; `class_` stands for class, `data_x` for data-x."""
+    pairs = "".join(f' {key.strip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items())
+    return f"<{name}{pairs}>{''.join(inside)}</{name}>"
 
 
-def words(said: str, x: float, y: float, **attributes: object) -> str:
-    return tag("text", escape(said), x=f"{x:.1f}", y=f"{y:.1f}", **attributes)
+def words(text: str, x: float, y: float, **attributes: object) -> str:
+    return tag("text", escape(text), x=f"{x:.1f}", y=f"{y:.1f}", **attributes)
 
 
 def polyline(points: Iterable[Point], **attributes: object) -> str:
@@ -35,14 +35,14 @@ def shortened(label: str, letters: int) -> str:
 
 @dataclass(frozen=True)
 class Axis:
-    """Values from low to high, drawn from start to end."""
+    """Maps values from low..high to coordinates start..end."""
 
     low: float
     high: float
     start: float
     end: float
     log: bool = False
-    unit: str = "number"  # as what the page's script shows a value, by a name that it knows
+    unit: str = "number"  # how page.js formats a value: a key of its `units`
 
     def at(self, value: float) -> float:
         low, high = self.low, self.high
@@ -59,8 +59,8 @@ class Axis:
         return _round(self.low, self.high, CLOCK if self.unit == "seconds" and self.high >= 4 * CLOCK[0] else ())
 
     def as_json(self) -> str:
-        told = (self.low, self.high, self.start, self.end, self.log, self.unit)
-        return json.dumps(dict(zip(("low", "high", "start", "end", "log", "unit"), told, strict=True)))
+        values = (self.low, self.high, self.start, self.end, self.log, self.unit)
+        return json.dumps(dict(zip(("low", "high", "start", "end", "log", "unit"), values, strict=True)))
 
 
 def _decades(low: float, high: float) -> list[float]:
@@ -74,17 +74,17 @@ def _decades(low: float, high: float) -> list[float]:
 def _round(low: float, high: float, preferred: Iterable[float]) -> list[float]:
     rough = (high - low) / 4
     power = 10.0 ** floor(log10(rough))
-    round_ones = (power * factor for factor in (1, 2, 2.5, 5, 10))
-    step = next(step for step in chain(preferred, round_ones) if rough <= step <= 2.5 * rough)
+    round_steps = (power * factor for factor in (1, 2, 2.5, 5, 10))
+    step = next(step for step in chain(preferred, round_steps) if rough <= step <= 2.5 * rough)
     return [step * i for i in range(ceil(low / step), floor(high / step) + 1)]
 
 
 def padded(values: Iterable[float], share: float = 0.06) -> Point:
-    """From the least to the greatest, and a little more."""
+    """The range of the values, with a margin on both sides."""
     known = list(values)
     low, high = min(known), max(known)
-    room = (high - low) * share or abs(high) * 0.05 or 1.0
-    return low - room, high + room
+    margin = (high - low) * share or abs(high) * 0.05 or 1.0
+    return low - margin, high + margin
 
 
 def padded_log(values: Iterable[float], share: float = 0.06) -> Point:
@@ -101,21 +101,21 @@ def frame(
     y_text: Callable[[float], str],
     bottom: float | None = None,
 ) -> str:
-    """Grid, ticks and names of the axes; the bottom is where the values end, if not said otherwise."""
+    """Grid, ticks and names of the axes; `bottom` defaults to the start of the y axis."""
     bottom = y.start if bottom is None else bottom
-    drawn = []
+    elements = []
     for value in x.ticks():
         at = x.at(value)
-        drawn.append(tag("line", class_="grid", x1=f"{at:.1f}", x2=f"{at:.1f}", y1=y.end, y2=bottom))
-        drawn.append(words(x_text(value), at, bottom + 18, class_="tick", text_anchor="middle"))
+        elements.append(tag("line", class_="grid", x1=f"{at:.1f}", x2=f"{at:.1f}", y1=y.end, y2=bottom))
+        elements.append(words(x_text(value), at, bottom + 18, class_="tick", text_anchor="middle"))
     for value in y.ticks():
         at = y.at(value)
-        drawn.append(tag("line", class_="grid", x1=x.start, x2=x.end, y1=f"{at:.1f}", y2=f"{at:.1f}"))
-        drawn.append(words(y_text(value), x.start - 7, at + 4, class_="tick", text_anchor="end"))
-    drawn.append(tag("line", class_="axis", x1=x.start, x2=x.end, y1=bottom, y2=bottom))
-    drawn.append(words(x_name, (x.start + x.end) / 2, bottom + 39, class_="name", text_anchor="middle"))
-    drawn.append(words(y_name, 0, 12, class_="name"))
-    return tag("g", *drawn)
+        elements.append(tag("line", class_="grid", x1=x.start, x2=x.end, y1=f"{at:.1f}", y2=f"{at:.1f}"))
+        elements.append(words(y_text(value), x.start - 7, at + 4, class_="tick", text_anchor="end"))
+    elements.append(tag("line", class_="axis", x1=x.start, x2=x.end, y1=bottom, y2=bottom))
+    elements.append(words(x_name, (x.start + x.end) / 2, bottom + 39, class_="name", text_anchor="middle"))
+    elements.append(words(y_name, 0, 12, class_="name"))
+    return tag("g", *elements)
 
 
 def picture(*inside: str, title: str, height: float = HEIGHT, **attributes: object) -> str:
@@ -130,11 +130,11 @@ def picture(*inside: str, title: str, height: float = HEIGHT, **attributes: obje
     )
 
 
-def apart(places: list[float], gap: float, low: float, high: float) -> list[float]:
-    """The same places in the same order, moved no more than needed for a gap between all of them."""
-    order = sorted(range(len(places)), key=places.__getitem__)
-    gap = min(gap, (high - low) / max(1, len(places) - 1))
-    moved = [min(max(place, low), high) for place in places]
+def spaced(positions: list[float], gap: float, low: float, high: float) -> list[float]:
+    """The positions in the same order, moved as little as needed for a gap between neighbors within low..high."""
+    order = sorted(range(len(positions)), key=positions.__getitem__)
+    gap = min(gap, (high - low) / max(1, len(positions) - 1))
+    moved = [min(max(position, low), high) for position in positions]
     for before, here in pairwise(order):
         moved[here] = max(moved[here], moved[before] + gap)
     limit = high
