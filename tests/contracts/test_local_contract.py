@@ -43,9 +43,8 @@ def tensors(reference: ReferenceRun) -> list[dict[str, Tensor]]:
 def test_identical_replicas_with_zero_gradients_do_not_change(strategy: Independent) -> None:
     reference = ReferenceRun(strategy, replicas(RANKS, identical=True))
     before = tensors(reference)[0]
-    tolerance = (
-        0.02 if isinstance(strategy, LeaderSGD) and not strategy.codec.linear else 1e-5
-    )  # the leader's parameters are quantized
+    quantized = isinstance(strategy, LeaderSGD) and not strategy.codec.linear  # the leader's parameters
+    tolerance = 0.02 if quantized else 1e-5
     for _ in range(9):
         for replica in reference.replicas:
             for p in replica.parameters.values():

@@ -83,9 +83,8 @@ def global_batch_norm(model: nn.Module, context: Context) -> nn.Module:
     """
     norms = {layer: _converted(layer, context) for layer in model.modules() if isinstance(layer, _BatchNorm)}
     for parent in list(model.modules()):
-        for name, child in list(
-            parent._modules.items()
-        ):  # named_children() would list a layer that is used twice only once
+        # named_children() would list a layer that is used twice only once.
+        for name, child in list(parent._modules.items()):
             if isinstance(child, _BatchNorm):
                 parent.add_module(name, norms[child])
     return norms[model] if isinstance(model, _BatchNorm) else model

@@ -54,9 +54,8 @@ class Normalized(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Any:
         x, weight, statistics = ctx.saved_tensors
         standardized, gradient = _standardized(x, statistics), gradient.to(_working(x))
-        sums = torch.stack(
-            [(gradient * standardized).sum(_axes(x)), gradient.sum(_axes(x))]
-        )  # gradients of weight and bias
+        # The gradients of weight and bias.
+        sums = torch.stack([(gradient * standardized).sum(_axes(x)), gradient.sum(_axes(x))])
         input_gradient = None
         if ctx.needs_input_grad[0]:
             slope, shift = ctx.context.all_sum(sums) / ctx.count

@@ -93,9 +93,8 @@ class Training:
                 raise ValueError(
                     f"the checkpoints in {folder} are from a run with {what} {state[what]}, and this one has {current}"
                 )
-        if (
-            state["run"] > 0 and state["kept"].keys() == self.kept.keys()
-        ):  # otherwise the script creates some objects later
+        # With other keys, the script creates some objects later: the checkpoint is loaded when the run starts.
+        if state["run"] > 0 and state["kept"].keys() == self.kept.keys():
             self._restore(folder, state, step)
         return Found(step, state["run"], state["inputs"])
 
