@@ -147,7 +147,7 @@ class Rated(LGC):
         if not self.weight:
             return super().decoded(weights, rows, state)
         codes = self.network.encode(weights, rows)
-        code = torch.stack([self.as_said(code, state.seed) for code in codes]).mean(0)
+        code = torch.stack([self.as_decoded(code, state.seed) for code in codes]).mean(0)
         decoded = self.network.decode(weights, code, rows.shape[1])
         off = (decoded - rows.mean(0)).square().mean()
         step = codes.detach().abs().amax() / self.levels
@@ -174,7 +174,7 @@ def trained_state(
     state = initial or reducer.init(torch.empty(steps[0].rows.shape[1]), SEED)
     for _ in range(passes):
         for shown in steps:
-            off, trained = reducer.looked(shown.rows, state._replace(step=shown.at))
+            off, trained = reducer.trained_on(shown.rows, state._replace(step=shown.at))
             state = state._replace(trained=trained, error=off)
     return state
 

@@ -46,7 +46,9 @@ class Each(LGC):
 
     learning_steps: int = 10**9
 
-    def all_said(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
+    def send_in_full(
+        self, x: Tensor, state: LearnedState
+    ) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
         received = yield Message(x, Identity(), state.seed, route=ALL_GATHER)
         return received.reduced.mean(0), state._replace(step=state.step + 1)
 

@@ -32,7 +32,7 @@ def correlated(seed: int, drifted: bool = False) -> list[Tensor]:
 def initial(code: Learned, ranks: int = RANKS) -> tuple[Reducer, list[Any]]:
     server = 1 if isinstance(code, LGCServer) else None
     like = torch.zeros(LENGTH)
-    specialized = code.led(Parameter("x", "dense", outline(like), tuple(range(ranks)), server=server), hold=1)
+    specialized = code.for_leader(Parameter("x", "dense", outline(like), tuple(range(ranks)), server=server), hold=1)
     return specialized, [specialized.init(like, 7) for _ in range(ranks)]
 
 
@@ -59,7 +59,7 @@ def test_the_network_has_the_specified_sizes() -> None:
     assert ring.sizes == [172_996, 43_648 + 33]
     assert server.sizes == [172_996, *[43_648 + 34] * 4]
     for length in (1, 15, 16, 17, 320):
-        weights = ring.begun(0).weights
+        weights = ring.initial(0).weights
         code = ring.encode(weights, torch.zeros(2, length))
         assert code.shape == (2, 4, -(-length // 16))
         assert ring.decode(weights, code[0], length).shape == (length,)
@@ -67,7 +67,7 @@ def test_the_network_has_the_specified_sizes() -> None:
 
 def test_a_step_of_adam_equals_torchs() -> None:
     x = random(50).requires_grad_()
-    adam, ours = torch.optim.Adam([x], lr=1e-2), AutoEncoder().begun(0)
+    adam, ours = torch.optim.Adam([x], lr=1e-2), AutoEncoder().initial(0)
     ours = ours._replace(weights=x.detach().clone(), mean=torch.zeros(50), square=torch.zeros(50))
     for i in range(5):
         x.grad = random(50, seed=i + 1)
@@ -263,16 +263,16 @@ def test_an_auto_encoder_that_diverges_is_reset(code: Learned) -> None:
 
 
 def test_a_rank_without_gradients_does_not_count_in_the_mean() -> None:
-    specialized = LGC(5).led(Parameter("x", "dense", outline(torch.zeros(LENGTH)), (0, 2)), hold=1)
+    specialized = LGC(5).for_leader(Parameter("x", "dense", outline(torch.zeros(LENGTH)), (0, 2)), hold=1)
     states = [specialized.init(torch.zeros(LENGTH), 3) for _ in range(3)]
     result = step(specialized, [torch.ones(LENGTH), torch.zeros(LENGTH), torch.ones(LENGTH)], states)
     assert torch.equal(result.reduced, torch.ones(LENGTH))
 
 
 def test_initial_weights_do_not_depend_on_the_default_dtype() -> None:
-    expected = AutoEncoder().begun(3).weights
+    expected = AutoEncoder().initial(3).weights
     torch.set_default_dtype(torch.float64)
     try:
-        assert same_bits(AutoEncoder().begun(3).weights, expected)
+        assert same_bits(AutoEncoder().initial(3).weights, expected)
     finally:
         torch.set_default_dtype(torch.float32)

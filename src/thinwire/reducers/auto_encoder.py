@@ -65,7 +65,7 @@ class AutoEncoder(NamedTuple):
     def code_shape(self, length: int) -> tuple[int, int]:
         return self.channels, -(-length // STRIDE)
 
-    def begun(self, seed: int) -> Trained:
+    def initial(self, seed: int) -> Trained:
         """Initial weights: torch's uniform initialization by fan-in, the same on every rank."""
         generator = torch.Generator().manual_seed(seed)
         layers = [*self.encoder, *self.decoder * self.decoders]

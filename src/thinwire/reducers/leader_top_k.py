@@ -71,7 +71,7 @@ class LeaderTopK(Reducer):
             return Average(TopK(min(1.0, max(self.ratio, self.least / max(1, parameter.like.numel())))))
         values = self.values
         if isinstance(values, Learned):
-            values = values.led(parameter, self.hold)
+            values = values.for_leader(parameter, self.hold)
         return replace(self, values=values, ranks=parameter.ranks)
 
     def fuse(self, sizes: tuple[int, ...]) -> Reducer:

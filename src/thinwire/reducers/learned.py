@@ -69,7 +69,7 @@ class Learned(Reducer):
             raise ValueError(f"{name} takes a bound of the error above 0 and below 1, not {self.bound!r}")
 
     @abstractmethod
-    def led(self, parameter: Parameter, hold: int) -> "Learned":
+    def for_leader(self, parameter: Parameter, hold: int) -> "Learned":
         """The reducer for values at a leader's positions, where the leader changes every `hold` steps."""
 
     def specialize(self, parameter: Parameter) -> Reducer:
@@ -84,7 +84,9 @@ class Learned(Reducer):
         """The mean as decoded from the codes of all ranks' values, and the training loss."""
 
     @abstractmethod
-    def all_said(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
+    def send_in_full(
+        self, x: Tensor, state: LearnedState
+    ) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
         """Send all values, and train on them or check the error; returns their mean and the next state."""
 
     @abstractmethod
@@ -96,7 +98,7 @@ class Learned(Reducer):
             return (yield Message(x, Identity(), state.seed)), state
         flat = x.flatten()
         if self.sends_all(state):
-            mean, next_state = yield from self.all_said(flat, state)
+            mean, next_state = yield from self.send_in_full(flat, state)
             reply = Reply(mean, flat)
         else:
             reply = yield from self.coded(flat, state)
@@ -105,7 +107,7 @@ class Learned(Reducer):
         return shaped, next_state._replace(seed=state.seed + STRIDE)
 
     def init(self, like: Tensor, seed: int) -> LearnedState:
-        return LearnedState(0, seed, self.network.begun(seed), self.learning_steps, 1.0, 0)
+        return LearnedState(0, seed, self.network.initial(seed), self.learning_steps, 1.0, 0)
 
     def is_learning(self, state: LearnedState) -> bool:
         return state.step < state.until
@@ -121,7 +123,7 @@ class Learned(Reducer):
     def learning(self, state: LearnedState) -> Learning:
         return Learning(state.error, state.relearned, self.is_learning(state))
 
-    def looked(self, rows: Tensor, state: LearnedState) -> tuple[float, Trained]:
+    def trained_on(self, rows: Tensor, state: LearnedState) -> tuple[float, Trained]:
         """The relative error on these values, and the auto-encoder, after a training step if it is training."""
         rows, trained, learns = rows.cpu().float(), state.trained, self.is_learning(state)
         mean = rows.mean(0)
@@ -138,7 +140,7 @@ class Learned(Reducer):
         (gradient,) = torch.autograd.grad(loss, weights)
         after = stepped(trained, gradient, self.optimizer, self.rate)
         if not is_finite(after.weights):
-            after = self.network.begun(trained.steps)
+            after = self.network.initial(trained.steps)
         return error if trained.steps == 0 else state.error + FORGETS * (error - state.error), after
 
     def after(self, state: LearnedState, error: float, trained: Trained) -> LearnedState:
@@ -156,7 +158,7 @@ class Learned(Reducer):
         answer, trained = x.new_zeros(len(x) + 1), state.trained
         if received.reduced.ndim > x.ndim:  # only the teacher receives them
             rows = received.reduced[list(ranks)]
-            error, trained = self.looked(rows, state)
+            error, trained = self.trained_on(rows, state)
             answer = torch.cat([rows.mean(0), x.new_tensor([error])])
         shared = yield Message(answer, Identity(), state.seed, route=broadcast_from(teacher))
         next_state = self.after(state, float(shared.reduced[-1]), trained)
@@ -169,7 +171,7 @@ class Learned(Reducer):
                 next_state = next_state._replace(trained=trained._replace(weights=known))
         return shared.reduced[:-1], next_state
 
-    def as_said(self, code: Tensor, seed: int) -> Tensor:
+    def as_decoded(self, code: Tensor, seed: int) -> Tensor:
         """A code as it is received; the gradient passes the codec unchanged (straight-through)."""
         if self.codec == Identity():
             return code

@@ -39,17 +39,19 @@ class LGC(Learned):
     def network(self) -> AutoEncoder:
         return AutoEncoder(self.channels)
 
-    def led(self, parameter: Parameter, hold: int) -> Learned:
+    def for_leader(self, parameter: Parameter, hold: int) -> Learned:
         if parameter.server is not None:
             raise ValueError(f"{self!r} is for all-reduce; through a parameter server, use LGCServer(...)")
         return replace(self, ranks=parameter.ranks)
 
-    def all_said(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
+    def send_in_full(
+        self, x: Tensor, state: LearnedState
+    ) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
         if self.weights == "sent":
             return (yield from self.taught(x, state, self.ranks[0], self.ranks))
         received = yield Message(x, Identity(), state.seed, route=ALL_GATHER)
         rows = received.reduced[list(self.ranks)]
-        error, trained = self.looked(rows, state)
+        error, trained = self.trained_on(rows, state)
         if self.decides(state):  # ranks may differ in the last bits, but must take the same decision
             shared = yield Message(x.new_tensor([error]), Identity(), state.seed, route=broadcast_from(self.ranks[0]))
             error = float(shared.reduced)
@@ -67,6 +69,6 @@ class LGC(Learned):
 
     def decoded(self, weights: Tensor, rows: Tensor, state: LearnedState) -> tuple[Tensor, Tensor]:
         codes = self.network.encode(weights, rows)
-        code = torch.stack([self.as_said(code, state.seed) for code in codes]).mean(0)
+        code = torch.stack([self.as_decoded(code, state.seed) for code in codes]).mean(0)
         decoded = self.network.decode(weights, code, rows.shape[1])
         return decoded, (decoded - rows.mean(0)).square().mean()

@@ -44,12 +44,14 @@ class LGCServer(Learned):
     def network(self) -> AutoEncoder:
         return AutoEncoder(self.channels, decoders=len(self.ranks), beside=True)
 
-    def led(self, parameter: Parameter, hold: int) -> Learned:
+    def for_leader(self, parameter: Parameter, hold: int) -> Learned:
         if parameter.server is None:
             raise ValueError(f"{self!r} needs a parameter server: put Server(..., ...) around it")
         return replace(self, ranks=parameter.ranks, rank=parameter.server, hold=hold)
 
-    def all_said(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
+    def send_in_full(
+        self, x: Tensor, state: LearnedState
+    ) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
         encoder = self.network.sizes[0]  # decoders stay at the server
         return (yield from self.taught(x, state, self.rank, self.ranks, encoder))
 
@@ -67,7 +69,7 @@ class LGCServer(Learned):
 
     def decoded(self, weights: Tensor, rows: Tensor, state: LearnedState) -> tuple[Tensor, Tensor]:
         codes = self.network.encode(weights, rows)
-        common = self.as_said(codes[self._leader(state)], state.seed)
+        common = self.as_decoded(codes[self._leader(state)], state.seed)
         own = torch.stack([TopK(self.innovation).keep(row).dense() for row in rows])
         restored = self._restored(weights, common, own, state)
         reconstruction = (restored - rows).square().mean(1).sum()
