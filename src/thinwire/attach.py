@@ -15,14 +15,15 @@ from .core.described import parts_of
 from .handle import Handle
 from .methods import notation_of, strategy_of
 from .reducers import goes_by_rate
-from .runtime.hooks import Buckets, Updates, is_attached
+from .runtime.ddp_hook import BucketHook, Buckets
 from .runtime.nonfinite import check_on_nonfinite
+from .runtime.optimizer_hook import Updates, is_attached
 from .runtime.peer_loss import ON_PEER_LOSS
 from .runtime.preparation import prepared
 from .runtime.replica_of import local, parameters_of, replica_of
 from .runtime.session import Session
 from .strategies import check_placed
-from .transports import BucketHook, Transport, transport_in
+from .transports import Transport, transport_in
 
 FALLBACK_TIMEOUT = 60.0  # seconds, if peer_timeout is invalid: the ranks still inform each other of that error
 

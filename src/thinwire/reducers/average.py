@@ -34,11 +34,7 @@ class Average(Reducer):
     def init(self, like: Tensor, seed: int) -> int:
         return seed
 
-    def reduce(self, x: Tensor, state: int) -> Conversation:
-        return (yield from self.converse(x, state))
-
-    def converse(self, x: Tensor | Lazy, state: int) -> Conversation:
-        """Same as `reduce`, for a tensor that may be lazy (not materialized)."""
+    def reduce(self, x: Tensor | Lazy, state: int) -> Conversation:
         reply = yield Message(x, self.codec, seed=state, lazy=True)
         return reply, state + STRIDE
 

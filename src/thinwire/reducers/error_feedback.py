@@ -89,11 +89,10 @@ class ErrorFeedback(Wrapping):
             return reply, state._replace(inner=next_inner, idle=False)
         total = state.spare.like(before)
         if isinstance(inner, Average):  # adds the residual and selects the entries in one pass
-            picked = inner.codec.pick(x, state.residual, self.decay, total)
-            reply, next_inner = yield from inner.converse(picked, state.inner)
+            conversation = inner.reduce(inner.codec.pick(x, state.residual, self.decay, total), state.inner)
         else:
-            state.residual.added_to(x, self.decay, total)
-            reply, next_inner = yield from inner.reduce(total, state.inner)
+            conversation = inner.reduce(state.residual.added_to(x, self.decay, total), state.inner)
+        reply, next_inner = yield from conversation
         return reply, ErrorFeedbackState(left_after(total, reply.sent), next_inner, Spare(before), state.rate)
 
     def at_rate(self, state: ErrorFeedbackState, rate: float) -> ErrorFeedbackState:

@@ -1,6 +1,6 @@
 """Transports: deliver messages between ranks and count their bytes. The only layer that knows torch.distributed."""
 
-from .ddp_bucket_hook import BucketHook, ddp_of
+from .ddp import GradBucket, averaged_bucket, ddp_of
 from .failure_agreement import FailureAgreement, FailureReport, PeerLostError, RegroupPlan, describe_failures
 from .in_process import InProcessCluster, InProcessTransport, StoppedError, current_transport
 from .lookup import default_transport, end_processes, transport_in
@@ -14,9 +14,9 @@ from .transport import Transport
 from .worker import Queue, Worker
 
 __all__ = [
-    "BucketHook",
     "FailureAgreement",
     "FailureReport",
+    "GradBucket",
     "InProcessCluster",
     "InProcessTransport",
     "LockStepError",
@@ -32,6 +32,7 @@ __all__ = [
     "Transport",
     "Unreachable",
     "Worker",
+    "averaged_bucket",
     "current_transport",
     "ddp_of",
     "default_transport",
