@@ -1,9 +1,10 @@
-"""The codec and the reducer that docs/attach.md shows work as written."""
+"""The codec and the reducer that docs/attach.md shows work as written; pages about the code name files that exist."""
 
 import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 import thinwire
@@ -30,3 +31,11 @@ def test_the_documented_codec_and_reducer_can_be_executed() -> None:
     x = torch.tensor([1.0, -2.5, 0.2])
     assert payload.decode(payload.encode(x, codec, 0), codec, 0, x).tolist() == [1.0, -2.5, 0.0]
     assert any(isinstance(x, type) and issubclass(x, Reducer) and x is not Reducer for x in names.values())
+
+
+@pytest.mark.parametrize("page", ["design", "decisions", "glossary", "life_of_a_gradient"])
+def test_files_that_a_page_names_exist(page: str) -> None:
+    named = re.findall(r"`((?:\w+/)+\w+\.py)`", PAGE.with_stem(page).read_text("utf-8"))
+    roots = [Path(thinwire.__file__).parent, PAGE.parents[1]]
+    assert named
+    assert [name for name in named if not any((root / name).exists() for root in roots)] == []

@@ -77,7 +77,7 @@ LAYERS: dict[str, Layer] = {
     "simulate": Layer("public names: to run many ranks in one process", ("transports", "runtime")),
     "inspect": Layer(
         "public names: to look into a method or a training",
-        ("core", "distributions", "transports", "reducers", "strategies", "attach"),
+        ("core", "distributions", "wire", "transports", "reducers", "strategies", "attach"),
     ),
     "__init__": Layer(
         "public names: to use methods; the notation reads all of them",

@@ -4,7 +4,6 @@ from torch import Tensor
 
 from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Reducer
-from ..core.lazy import Lazy
 
 STRIDE = 1_000_003  # between the seeds of one tensor's messages; tensors start from seeds next to each other
 
@@ -34,9 +33,13 @@ class Average(Reducer):
     def init(self, like: Tensor, seed: int) -> int:
         return seed
 
-    def reduce(self, x: Tensor | Lazy, state: int) -> Conversation:
+    def next_state(self, state: int) -> int:
+        """The seed of the next message."""
+        return state + STRIDE
+
+    def reduce(self, x: Tensor, state: int) -> Conversation:
         reply = yield Message(x, self.codec, seed=state, lazy=True)
-        return reply, state + STRIDE
+        return reply, self.next_state(state)
 
 
 def as_reducer(what: Codec | Reducer) -> Reducer:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from ..core import Codec, Conversation, Parameter, Reducer
+from ..core import Codec, Conversation, Message, Parameter, Reducer
 from ..core.described import parts_of
 from ..core.lazy import DeferredDifference, left_after
 from ..core.precision import working
@@ -88,11 +88,13 @@ class ErrorFeedback(Wrapping):
             reply, next_inner = yield from inner.reduce(torch.zeros_like(before), state.inner)
             return reply, state._replace(inner=next_inner, idle=False)
         total = state.spare.like(before)
-        if isinstance(inner, Average):  # adds the residual and selects the entries in one pass
-            conversation = inner.reduce(inner.codec.pick(x, state.residual, self.decay, total), state.inner)
+        if isinstance(inner, Average):
+            picked = inner.codec.pick(x, state.residual, self.decay, total)  # adds and selects in one pass
+            reply = yield Message(picked, inner.codec, state.inner, lazy=True)
+            next_inner = inner.next_state(state.inner)
         else:
-            conversation = inner.reduce(state.residual.added_to(x, self.decay, total), state.inner)
-        reply, next_inner = yield from conversation
+            state.residual.added_to(x, self.decay, total)
+            reply, next_inner = yield from inner.reduce(total, state.inner)
         return reply, ErrorFeedbackState(left_after(total, reply.sent), next_inner, Spare(before), state.rate)
 
     def at_rate(self, state: ErrorFeedbackState, rate: float) -> ErrorFeedbackState:
