@@ -75,7 +75,7 @@ def compare(method: str, model: str, ranks: int, steps: int) -> Comparison:
         if other != strategy:
             forms[f"{name} instead"] = total(sizer.measure(other))
     for plain in (BASELINE, "fp16", "dense") if isinstance(strategy, extend.Decentralized) else ("fp16", "dense"):
-        forms[plain] = total(sizer.measure(plain))
+        forms[plain] = this if thinwire.strategy_of(plain) == strategy else total(sizer.measure(plain))
     return Comparison(model, ranks, thinwire.notation_of(strategy), kinds, forms)
 
 

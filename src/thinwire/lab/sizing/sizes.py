@@ -146,10 +146,10 @@ class Sizer:
         return self.replica._replace(parameters=parameters, rank=rank, size=self.ranks)
 
     def _update(self, replicas: list[extend.Replica]) -> None:
-        """A local SGD step on every replica."""
+        """Local steps of different sizes, so that replicas differ."""
         for rank, replica in enumerate(replicas):
             for name, p in replica.parameters.items():
-                p.sub_(self.gradients(rank)[name], alpha=0.1)
+                p.sub_(self.gradients()[name], alpha=0.1 * (1 + rank))
 
     def _measure(self, strategy: extend.GradientAveraging, units: list[extend.Unit]) -> Size:
         names = [name for unit in units for name in unit.names]
