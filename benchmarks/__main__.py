@@ -24,7 +24,7 @@ from benchmarks import (
     selection,
     training,
 )
-from tests.compiled_loops import keep_by_digest
+from tests.compiled_loops import cache_by_digest
 
 BENCHMARKS = {
     module.__name__.removeprefix("benchmarks."): module
@@ -38,7 +38,7 @@ if __name__ == "__main__":
     unknown = [name for name in sys.argv[1:] if name not in BENCHMARKS]
     if unknown:
         sys.exit(f"there is no benchmark {unknown[0]!r}; choose from {', '.join(BENCHMARKS)}")
-    keep_by_digest()
+    cache_by_digest()
     table = Table("what", "ratio", "target", caption=f"load at the start: {os.getloadavg()[0]:.1f}")
     for name in sys.argv[1:] or BENCHMARKS:
         for what, ratio, verdict in BENCHMARKS[name].run():

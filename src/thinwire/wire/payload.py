@@ -108,7 +108,16 @@ def max_bytes(like: Tensor) -> int:
 
 @lru_cache(maxsize=4096)
 def layout(codec: Codec, shape: torch.Size, dtype: torch.dtype) -> tuple[Slot, ...]:
-    """The parts that a codec of fixed layout makes of any tensor of this shape and type."""
+    """The parts that a codec of fixed layout makes of any tensor of this shape and type.
+
+    Examples:
+        >>> import torch
+        >>> from thinwire import TopK
+        >>> from thinwire.inspect import layout
+        >>> values, positions, outline = layout(TopK(0.1), torch.Size([100]), torch.float32)
+        >>> values.nbytes, positions.nbytes, outline.nbytes
+        (40, 8, 0)
+    """
     parts = codec.encode((torch.zeros(shape, dtype=dtype),), 0)
     return tuple(Slot(part.shape, part.dtype, not part.is_meta) for part in parts)
 

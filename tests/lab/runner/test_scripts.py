@@ -51,7 +51,7 @@ def test_a_replicator_made_in_an_imported_module_is_an_error_for_simulated_ranks
     script = tmp_path / "train.py"
     script.write_text("from parts_of_it import repl\n")
     assert main(["run", str(script), "--ranks", "2", "--transport", "simulated"]) == 2
-    assert "a Replicator is made while parts_of_it is imported, and ranks in one process" in capfd.readouterr().err
+    assert "a Replicator is created while parts_of_it is imported, but ranks in one process" in capfd.readouterr().err
 
 
 def test_simulated_ranks_can_pickle_classes_of_the_script(tmp_path, capfd):
