@@ -7,7 +7,7 @@ from .average import as_reducer
 class Wrapping(Reducer):
     """A reducer around others, each of which could stand alone.
 
-    What holds for a method (its form with a server, say) holds for the methods inside it: `map_inner` reaches them.
+    To convert it to another form (with a server, say), the methods inside it are converted, through `map_inner`.
     """
 
     @property
