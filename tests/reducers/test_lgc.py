@@ -1,4 +1,4 @@
-"""LGC: learning codes from what the ranks have in common, sending them, and learning again when they fail."""
+"""LGC: training the auto-encoder, sending codes, and training again when their error is too large."""
 
 from dataclasses import replace
 from functools import cache
@@ -112,8 +112,8 @@ def test_sent_weights_equal_those_that_each_rank_would_learn() -> None:
     _, theirs = trained(LGC(**QUICK, weights="sent"), 60)
     for a, b in zip(ours.states, theirs.states, strict=True):
         assert same_bits(a.trained.weights, b.trained.weights)
-    teacher, *others = (meter.payload_bytes for meter in theirs.meters)
-    assert teacher - others[0] == 4 * (LENGTH + 1) + 4 * (172_996 + 43_681), "the mean, the error and all weights"
+    trainer, *others = (meter.payload_bytes for meter in theirs.meters)
+    assert trainer - others[0] == 4 * (LENGTH + 1) + 4 * (172_996 + 43_681), "the mean, the error and all weights"
 
 
 def test_the_server_sends_its_encoder_and_keeps_its_decoders() -> None:
@@ -222,7 +222,7 @@ def test_an_invalid_setting_is_an_error() -> None:
         (lambda: LGC(codec=3), "takes a codec, not 3"),  # type: ignore[arg-type]
         (lambda: LGCServer(innovation=0.0), "between 0 and 1"),
         (lambda: LGCServer(similarity=1.0), "0 or more and below 1"),
-        (lambda: LGCServer(decoders="mine"), "'turn' or by 'rank', not 'mine'"),
+        (lambda: LGCServer(decoders="mine"), "'turn' or 'rank', not 'mine'"),
         (lambda: LGCServer(down=None), "a codec for down"),  # type: ignore[arg-type]
         (lambda: LeaderTopK(values=LGCServer()).specialize(like), "needs a parameter server"),
         (

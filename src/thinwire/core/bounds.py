@@ -81,6 +81,7 @@ def _error(delta: float) -> float:
 
 
 def _with_squared_error(square: float) -> Bounds:
+    """The bounds of a codec whose mean squared error is at most this fraction of the squared norm."""
     return contraction(1 / (1 - square)) if square < 1 else UNKNOWN
 
 

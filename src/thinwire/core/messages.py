@@ -33,7 +33,7 @@ class Reply(NamedTuple, Generic[T]):
     sent: T  # this rank's own message, as its receivers decode it; zeros on a rank that does not send
 
 
-# Yields messages, receives the replies (lazy only if the message says so), returns the result and the next state.
+# Yields messages, receives the replies (lazy only if `Message.lazy` is set), returns the result and the next state.
 Conversation = Generator[Message, Reply[Tensor], tuple[Reply[Tensor | Lazy], Any]]
 
 

@@ -21,6 +21,6 @@ class StepResult(NamedTuple):
 class Learning(NamedTuple):
     """The state of a learned code."""
 
-    error: float  # relative error of the decoded mean at the last check
+    error: float  # relative error of the decoded mean at the last check; a running mean during training
     relearned: int  # number of times the error was too large, so that the code was trained again
     training: bool  # the code is trained now, and all ranks send full values

@@ -7,7 +7,7 @@ from .average import as_reducer
 class Wrapping(Reducer):
     """A reducer around others, each of which could stand alone.
 
-    To convert it to another form (with a server, say), the methods inside it are converted, through `map_inner`.
+    `forms` converts the methods inside it, through `map_inner`: to a form with a server, for example.
     """
 
     @property

@@ -209,7 +209,7 @@ def _share_gradients(replica: Replica, layout: RankLayout) -> Rounds:
 
 
 def _flag(name: str) -> str:
-    """The key of the flag that tells whether a parameter has a gradient."""
+    """The key of a parameter's flag: whether it has a gradient."""
     return f"has a gradient: {name}"
 
 

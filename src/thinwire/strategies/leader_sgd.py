@@ -123,7 +123,8 @@ class LeaderSGD(Independent):
         """Elect a leader and receive its parameters. Returns a LeaderModel."""
         units, peers = self.units(replica), all_ranks(replica.size)
         leader = yield from elect_leader(replica, self.loss_of(state), unit=units[0].key)
-        here = [unit.gathered(replica.parameters).clone() for unit in units]  # copies, as pulls change the parameters
+        # Copies, as parameters may change while the leader sends.
+        here = [unit.gathered(replica.parameters).clone() for unit in units]
         conversations = [
             _from_leader(x, self.codec, leader, state.seeds[unit.key]) for unit, x in zip(units, here, strict=True)
         ]

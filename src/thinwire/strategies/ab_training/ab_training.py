@@ -69,7 +69,7 @@ class ABTraining(Independent, Factoring):
         if self.groups is not None and not isinstance(self.groups, Grouping):
             raise ValueError(f"ABTraining takes groups such as GroupsOf(4) or ByHost(), not {self.groups!r}")
         if not (isinstance(self.keep, tuple) and all(isinstance(name, str) for name in self.keep)):
-            raise ValueError(f"ABTraining takes a tuple of patterns such as ('head.*',) for keep, not {self.keep!r}")
+            raise ValueError(f"ABTraining takes a keep of patterns such as ('head.*',), not {self.keep!r}")
         if self.moments not in MOMENTS:
             raise ValueError(f"ABTraining takes moments {' or '.join(map(repr, MOMENTS))}, not {self.moments!r}")
 

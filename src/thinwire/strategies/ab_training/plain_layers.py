@@ -42,7 +42,8 @@ def thin(model: nn.Module, ranks: Mapping[str, int]) -> nn.Module:
 def can_be_low_rank(layer: nn.Module) -> bool:
     """Whether a layer can be replaced by two low-rank ones.
 
-    Attention cannot, as it reads its projections' weights instead of calling them; nor can grouped convolutions."""
+    Attention cannot, as it reads its projections' weights instead of calling them; nor can grouped convolutions.
+    """
     return type(layer) in SUPPORTED and getattr(layer, "groups", 1) == 1
 
 
