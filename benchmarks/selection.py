@@ -14,7 +14,7 @@ from torch import Tensor
 from benchmarks.rows import Row, at_least, at_most
 from benchmarks.timing import interleaved, threads_of_torch
 from thinwire import AdaComp, ErrorFeedback, TopK
-from thinwire.core.lazy import DeferredDifference, left_after
+from thinwire.core.lazy import DeferredDifference, residual_after
 from thinwire.extend import Reducer, Reply
 from thinwire.kernels import bins
 from thinwire.kernels import selection as top_k
@@ -101,7 +101,7 @@ def picking(gradients: list[Tensor]) -> Callable[[], None]:
     def pick() -> None:
         rest, out = current["rest"], current["out"]
         found = top_k.largest_of_sum(next(turns), rest, 1.0, out, COUNT)
-        current["rest"], current["out"] = left_after(out, found), rest.total
+        current["rest"], current["out"] = residual_after(out, found), rest.total
 
     return pick
 
@@ -111,7 +111,7 @@ def settled_rest(gradients: list[Tensor]) -> Tensor:
     rest, out = torch.zeros(SIZE), torch.empty(SIZE)
     for gradient in gradients[:SETTLED]:
         selected = bins.add_and_select(gradient, rest, out, 500, 2.0)
-        rest, out = left_after(out, selected).dense(), rest
+        rest, out = residual_after(out, selected).dense(), rest
     return rest
 
 

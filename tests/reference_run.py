@@ -9,10 +9,10 @@ from torch import Tensor
 from thinwire.core import GradientAveraging, Overlapping, Replica, Rounds, Strategy
 from thinwire.core.layer_report import Layer
 from thinwire.core.outcome import Learning, NonFinite
-from thinwire.reducers import goes_by_rate
+from thinwire.reducers import uses_learning_rate
 from thinwire.runtime.learned_code_guard import LearnedCodeGuard
 from thinwire.runtime.nonfinite import NonFiniteError, problem_of
-from thinwire.strategies import Consensus, all_who_train, check_placed, consensus
+from thinwire.strategies import Consensus, check_placed, consensus, training_peers
 from thinwire.strategies.ab_training import LowRankLayer
 from thinwire.transports import Meter, Simulated
 
@@ -43,9 +43,9 @@ class ReferenceRun:
             raise ValueError(f"{self.strategy!r} needs the losses: before_update(losses)")
         if rate is not None:
             self.replicas = [replica._replace(rate=rate) for replica in self.replicas]
-        if goes_by_rate(self.strategy) and self.strategy.gradient_averaging is None:
+        if uses_learning_rate(self.strategy) and self.strategy.gradient_averaging is None:
             raise ValueError(f"by_rate=True is for gradients, and {self.strategy!r} exchanges parameters")
-        if goes_by_rate(self.strategy) and self.replicas[0].rate is None:
+        if uses_learning_rate(self.strategy) and self.replicas[0].rate is None:
             raise ValueError(f"{self.strategy!r} needs the learning rate: before_update(rate=...)")
         for meter in self.meters:
             meter.count_dense(self._dense_bytes, len(self.replicas))
@@ -90,7 +90,7 @@ class ReferenceRun:
         strategy, size = self.strategy, len(self.replicas)
         buffers_by_rank = buffers or [{} for _ in self.replicas]
         transport = Simulated(size)
-        peers = all_who_train(strategy, size)
+        peers = training_peers(strategy, size)
         exchanges = [
             consensus(strategy.effective(r), b, strategy.weight_of(s), peers)
             for (r, s), b in zip(self._ranks(), buffers_by_rank, strict=True)

@@ -14,7 +14,7 @@ from .core import Codec, Reducer, Replica, Strategy
 from .core.described import parts_of
 from .handle import Handle
 from .methods import notation_of, strategy_of
-from .reducers import goes_by_rate
+from .reducers import uses_learning_rate
 from .runtime.ddp_hook import BucketHook, Buckets
 from .runtime.nonfinite import check_on_nonfinite
 from .runtime.optimizer_hook import Updates, is_attached
@@ -142,7 +142,7 @@ def _check_arguments(strategy: Strategy, on_nonfinite: str, on_peer_loss: str, f
         raise ValueError(
             f"on_nonfinite='pass' needs gradients that are equal on all ranks, unlike those of {strategy!r}"
         )
-    if goes_by_rate(strategy) and not strategy.gradient_averaging:
+    if uses_learning_rate(strategy) and not strategy.gradient_averaging:
         raise ValueError(f"by_rate=True is for gradients, and {notation_of(strategy)} exchanges parameters")
     if on_peer_loss not in ON_PEER_LOSS:
         raise ValueError(f"on_peer_loss is one of {', '.join(map(repr, ON_PEER_LOSS))}, not {on_peer_loss!r}")

@@ -107,7 +107,7 @@ def test_real_ranks_have_the_values_of_the_reference_run(method: str, ranks: int
     assert all("joined ones" in result["kinds"] for result in results)
     if "LGC" in method:
         assert len({result["learning"] for result in results}) == 1, "all ranks agree on whether they learn"
-        assert not results[0]["learning"].goes_on, "no codes were sent"
+        assert not results[0]["learning"].training, "no codes were sent"
         assert results[0]["learning"].error == results[0]["code_error"] == reference.meters[0].code_error
         assert results[0]["relearned"] == reference.meters[0].relearned
 
@@ -118,7 +118,7 @@ def test_eight_replicas_stay_equal_to_the_bit(method: str) -> None:
     found, reference = run_reference(method, 8)
     assert all_same(found)
     (learning,) = reference.learning().values()
-    assert not learning.goes_on
+    assert not learning.training
 
 
 def resumed(method: str, at: tuple[int, ...]) -> list[tuple[dict[str, Tensor], dict[str, Tensor]]]:
@@ -182,10 +182,10 @@ def test_the_error_is_checked_after_the_learning_rate_drops() -> None:
             reference.after_update()
             (learning,) = reference.learning().values() or (None,)
             if step == 39:
-                assert not learning.goes_on, "codes were never sent"
+                assert not learning.training, "codes were never sent"
             if learning is not None and step >= 40 and learning.error != before:
-                checks.append((learning.error, learning.goes_on))
+                checks.append((learning.error, learning.training))
     assert len(checks) >= 20 // 3, "the error is checked after the drop"
-    assert all(goes_on for error, goes_on in checks if error > 0.9)
+    assert all(training for error, training in checks if error > 0.9)
     assert len(warned) == reference.meters[0].relearned
     assert all_same(parameters(net) for net in nets)

@@ -175,7 +175,11 @@ def warned_at_attach(method: Any, build: Any) -> list[str]:
             ("When(TopK(0.1)", "head.*", "matches no parameter"),
         ),
         ("server:powersgd", small, ("Server(PowerSGD(4)", "no effect")),
-        ("Server(PowerSGD(4), Quantize(8))", classifier, ("Quantize(8) has no effect", "answered as they came")),
+        (
+            "Server(PowerSGD(4), Quantize(8))",
+            classifier,
+            ("Quantize(8) has no effect", "answered through their own codec"),
+        ),
     ],
     ids=["short name", "reducer", "kind", "name", "through a server", "the server's answers"],
 )

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from thinwire.core.lazy import DeferredDifference, Lazy, copy_, left_after, materialize, zero_where
+from thinwire.core.lazy import DeferredDifference, Lazy, copy_, materialize, residual_after, zero_where
 from thinwire.extend import Codec
 from thinwire.wire import payload
 
@@ -195,7 +195,7 @@ def test_lazy_tensors_equal_materialized_ones(codec: Codec) -> None:
         target = torch.full_like(x, 9)
         copy_(target, decoded)
         assert same_bits(target, dense)
-        assert same_bits(materialize(left_after(total.clone(), decoded)), total - dense)
+        assert same_bits(materialize(residual_after(total.clone(), decoded)), total - dense)
         if isinstance(decoded, Lazy):
             added = total.clone()
             decoded.add_to(added)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from thinwire.core.lazy import WeightedSum, copy_, is_finite, left_after, materialize, norm, pieces
+from thinwire.core.lazy import WeightedSum, copy_, is_finite, materialize, norm, pieces, residual_after
 from thinwire.kernels.low_rank_product import LowRankProduct
 from thinwire.kernels.sparse_tensor import SparseTensor
 
@@ -21,7 +21,7 @@ def test_lazy_and_materialized_tensors_give_the_same_results(materialized: bool)
     copy_(target, sent)
     assert same_bits(target, expected)
     total = random(6, 10, seed=3)
-    residual = left_after(total.clone(), sent)
+    residual = residual_after(total.clone(), sent)
     assert same_bits(materialize(residual), total - expected)
 
 
@@ -45,23 +45,23 @@ def test_a_tensor_is_copied_into_another_shape_of_equal_size() -> None:
     assert target.tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
-def test_left_after_reuses_the_memory_of_the_total() -> None:
+def test_the_residual_reuses_the_memory_of_the_total() -> None:
     for sent in (random(6, 10, seed=4), lazy()):
         total = random(6, 10)
-        assert left_after(total, sent).total.data_ptr() == total.data_ptr()
+        assert residual_after(total, sent).total.data_ptr() == total.data_ptr()
 
 
-def test_left_after_an_uncompressed_message_is_zero() -> None:
+def test_the_residual_of_an_uncompressed_message_is_zero() -> None:
     # `sent` may share memory with the total: subtracting in place would clear it.
     total = random(6)
     before = total.clone()
-    assert not materialize(left_after(total, total.view(6))).any()
+    assert not materialize(residual_after(total, total.view(6))).any()
     assert same_bits(total, before)
 
 
 def test_the_norm_of_a_lazy_tensor_is_that_of_the_materialized_one() -> None:
     total = random(6, 10, seed=3)
-    residual = left_after(total.clone(), lazy())
+    residual = residual_after(total.clone(), lazy())
     assert norm(residual) == pytest.approx((total.double() - lazy().dense().double()).norm().item(), rel=1e-6)
 
 

@@ -100,7 +100,7 @@ def test_saving_another_type_is_an_error(odd: Any) -> None:
         (True, 1, "bool was expected"),
         (1, True, "int was expected"),
         (None, 1, "NoneType was expected"),
-        ({"a": 1}, {"b": 1}, r"lacks \['a'\] and has \['b'\] too many"),
+        ({"a": 1}, {"b": 1}, r"lacks \['a'\] and has unexpected \['b'\]"),
         ({"a": 1}, {}, r"lacks \['a'\]"),
         ({"a": 1}, 5, "the checkpoint"),
         ({"a": 1}, None, "the checkpoint"),

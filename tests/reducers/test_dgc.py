@@ -331,13 +331,13 @@ def test_an_invalid_setting_is_an_error(settings: dict[str, Any], message: str) 
     ("method", "optimizer", "warning"),
     [
         ("dgc", lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), None),
-        ("dgc", lambda p: torch.optim.SGD(p, 0.1), r"of 0.9 back .* SGD has 0: use DGC\(..., outside=0\)"),
+        ("dgc", lambda p: torch.optim.SGD(p, 0.1), r"momentum of 0.9 .* SGD has 0: use DGC\(..., outside=0\)"),
         ("dgc", lambda p: torch.optim.Adam(p), "Adam has 0"),
         ("DGC(outside=0.0)", lambda p: torch.optim.Adam(p), None),
         (
             "Choose(When(DGC(momentum=0.5), min_dim=2))",
             lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
-            "of 0.5 back .* SGD has 0.9",
+            "momentum of 0.5 .* SGD has 0.9",
         ),
         ("topk", lambda p: torch.optim.Adam(p), None),
     ],

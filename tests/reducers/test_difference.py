@@ -48,10 +48,10 @@ def test_the_given_state_is_not_modified() -> None:
     assert all(same_bits((state.mine, state.theirs), before) for state, before in zip(states, kept, strict=True))
 
 
-def test_a_state_that_knows_the_tensor_sends_zeros() -> None:
+def test_a_state_initialized_at_the_tensor_sends_zeros() -> None:
     x = torch.linspace(-1, 1, 12)
     reducer = Difference(TopK(0.5))
-    result = step(reducer, [x, x], [reducer.knowing(x, 0)] * 2)
+    result = step(reducer, [x, x], [reducer.init_at(x, 0)] * 2)
     assert not result.messages[0][0].tensor.any()
     assert torch.equal(result.reduced, x)
 

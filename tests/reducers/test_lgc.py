@@ -1,4 +1,4 @@
-"""LGC: learning codes from what the ranks have in common, sending them, and learning again when they fail."""
+"""LGC: training the auto-encoder, sending codes, and training again when their error is too large."""
 
 from dataclasses import replace
 from functools import cache
@@ -55,7 +55,7 @@ every_form = pytest.mark.parametrize("code", FORMS.values(), ids=list(FORMS))
 
 
 def test_the_network_has_the_specified_sizes() -> None:
-    ring, server = AutoEncoder(), AutoEncoder(decoders=4, beside=True)
+    ring, server = AutoEncoder(), AutoEncoder(decoders=4, extra_channel=True)
     assert ring.sizes == [172_996, 43_648 + 33]
     assert server.sizes == [172_996, *[43_648 + 34] * 4]
     for length in (1, 15, 16, 17, 320):
@@ -94,7 +94,7 @@ def test_after_learning_codes_approximate_the_mean_in_fewer_bytes(code: Learned)
     learning = learning_of(specialized, result.states[0])
     assert learning is not None
     assert learning.error < 0.6
-    assert not learning.goes_on
+    assert not learning.training
     assert learning.relearned == 0
     xs = correlated(100)
     coded = step(specialized, xs, result.states)
@@ -112,8 +112,8 @@ def test_sent_weights_equal_those_that_each_rank_would_learn() -> None:
     _, theirs = trained(LGC(**QUICK, weights="sent"), 60)
     for a, b in zip(ours.states, theirs.states, strict=True):
         assert same_bits(a.trained.weights, b.trained.weights)
-    teacher, *others = (meter.payload_bytes for meter in theirs.meters)
-    assert teacher - others[0] == 4 * (LENGTH + 1) + 4 * (172_996 + 43_681), "the mean, the error and all weights"
+    trainer, *others = (meter.payload_bytes for meter in theirs.meters)
+    assert trainer - others[0] == 4 * (LENGTH + 1) + 4 * (172_996 + 43_681), "the mean, the error and all weights"
 
 
 def test_the_server_sends_its_encoder_and_keeps_its_decoders() -> None:
@@ -137,7 +137,7 @@ def test_drift_is_detected_and_the_codes_are_learned_again(code: Learned) -> Non
         learning = learning_of(specialized, states[0])
         assert learning is not None
         assert all(learning_of(specialized, state) == learning for state in states), "all ranks have the same report"
-        uncompressed.append(learning.goes_on)
+        uncompressed.append(learning.training)
     assert uncompressed == [False] * 4 + [True] * 8, "the error is checked in the fifth step"
     assert learning.relearned == 1
     for i in range(60):  # after learning again, codes are sent
@@ -146,7 +146,7 @@ def test_drift_is_detected_and_the_codes_are_learned_again(code: Learned) -> Non
     found = learning_of(specialized, states[0])
     assert found is not None
     assert found.relearned == 1
-    assert not found.goes_on
+    assert not found.training
     assert found.error < 0.6
 
 
@@ -158,7 +158,7 @@ def test_uncorrelated_values_are_never_coded(form: str) -> None:
         states = result.states
     learning = learning_of(specialized, states[0])
     assert learning is not None
-    assert learning.goes_on
+    assert learning.training
     assert learning.relearned == 2
 
 
@@ -222,7 +222,7 @@ def test_an_invalid_setting_is_an_error() -> None:
         (lambda: LGC(codec=3), "takes a codec, not 3"),  # type: ignore[arg-type]
         (lambda: LGCServer(innovation=0.0), "between 0 and 1"),
         (lambda: LGCServer(similarity=1.0), "0 or more and below 1"),
-        (lambda: LGCServer(decoders="mine"), "'turn' or by 'rank', not 'mine'"),
+        (lambda: LGCServer(decoders="mine"), "'turn' or 'rank', not 'mine'"),
         (lambda: LGCServer(down=None), "a codec for down"),  # type: ignore[arg-type]
         (lambda: LeaderTopK(values=LGCServer()).specialize(like), "needs a parameter server"),
         (

@@ -142,7 +142,7 @@ def test_a_missing_logical_device_is_an_error():
 
 
 def test_factoring_split_layers_is_an_error():
-    with pytest.raises(Exception, match=r"factors layers, and first\.0\.weight is split over processes"):
+    with pytest.raises(Exception, match=r"factors layers, but first\.0\.weight is split over processes"):
         run(trained, by_plan, "ab", ranks=4)
 
 

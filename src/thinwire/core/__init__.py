@@ -1,9 +1,9 @@
-"""What each layer promises the next.
+"""The interfaces between the layers.
 
 Codec      tensor <-> parts of a message            pure, no state
-Reducer    all peers' tensors to one tensor         keeps an explicit state
+Reducer    all peers' tensors to one tensor         explicit state, passed in and returned
 Peers      the ranks to sum over, with weights      plain data
-Strategy   what replicas exchange, and when         owns the states
+Strategy   what replicas exchange, and when         holds the reducers' states
 Transport  sends, receives and counts the messages  the only layer that does I/O
 """
 

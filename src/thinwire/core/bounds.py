@@ -1,12 +1,12 @@
-"""How far what a codec gives back may be from what it was given, for every tensor of so many entries.
+"""Bounds on a codec's error that hold for every tensor of a given size.
 
-C(x) is what comes back of x, E the mean over what a codec draws, |x| the Euclidean norm.
+C(x) is x after encoding and decoding, E the mean over the codec's random numbers, |x| the Euclidean norm.
 
 * unbiased: E C(x) = x, and E|C(x)|^2 <= zeta |x|^2;
-* a contraction: E|C(x) - x|^2 <= (1 - 1/delta) |x|^2, so that what error feedback remembers stays bounded.
+* a contraction: E|C(x) - x|^2 <= (1 - 1/delta) |x|^2, so that the residual of error feedback stays bounded.
 
-An unbiased codec may well throw a tensor further away than zero is. Divided by zeta, it is a contraction.
-Floats are taken for numbers: what is lost to their last digits, or to their range, is not in these figures.
+The error of an unbiased codec may be larger than its input. Its output divided by zeta is a contraction.
+The bounds assume exact arithmetic: they do not include rounding and overflow of floats.
 """
 
 from math import inf, sqrt
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Bounds(NamedTuple):
-    """What is known of a codec's error. None: it has no such bound, or none that is known.
+    """The known bounds on a codec's error; None where there is none, or none is known.
 
     Examples:
         >>> from thinwire import Quantize, TopK
@@ -25,14 +25,14 @@ class Bounds(NamedTuple):
     """
 
     zeta: float | None = None
-    delta: float | None = None  # infinite: what comes back is never further away than zero would be
+    delta: float | None = None  # infinite: the error is at most the input, and may equal it
     least: float | None = None  # <E C(x), x> >= least |x|^2
     most: float = 1.0  # E|C(x)|^2 <= most <E C(x), x>, if `least` is known
-    projects: bool = False  # what comes back are some of the entries as they are, and zeros
+    projects: bool = False  # the output has some of the entries unchanged, and zeros elsewhere
 
     @property
     def shrunk(self) -> "Bounds":
-        """Of what comes back, divided by `most`."""
+        """The bounds after the output is divided by `most`."""
         return self if self.least is None or self.most == 1 else contraction(self.most / self.least)
 
 
@@ -48,7 +48,7 @@ def contraction(delta: float) -> Bounds:
 
 
 def projection(delta: float) -> Bounds:
-    """Of a codec that keeps entries as they are, and at least 1/delta of the squares."""
+    """A codec that keeps some entries unchanged, with at least 1/delta of the squared norm."""
     return Bounds(delta=delta, least=1 / delta, projects=True)
 
 
@@ -56,65 +56,66 @@ LOSSLESS = Bounds(1.0, 1.0, 1.0, projects=True)
 
 
 def then(first: Bounds, second: Bounds) -> Bounds:
-    """Of one codec and another one after it, which draws by itself."""
+    """The bounds of one codec followed by a second with independent random numbers."""
     if first == LOSSLESS:
         return second
     if second == LOSSLESS:
         return first
     if first.zeta is not None and second.zeta is not None:
         return unbiased(first.zeta * second.zeta)
-    if first.projects and first.delta is not None:  # the second's error is where entries were kept, and nowhere else
+    if first.projects and first.delta is not None:  # the second's error is at the kept entries only
         least = None if second.least is None else second.least / first.delta
         delta = None if second.delta is None else first.delta * second.delta
         return Bounds(None, delta, least, second.most, second.projects)
     if first.zeta is not None and second.delta is not None:
-        return _rounded(first.zeta, _error(second.delta))
-    again = UNKNOWN if first.delta is None else _again(_error(first.delta), second)
-    if first.least is not None and second.zeta is not None:  # which makes up for no more than the second adds
-        return again._replace(least=first.least, most=first.most * second.zeta)
-    return again
+        return _after_unbiased(first.zeta, _error(second.delta))
+    known = UNKNOWN if first.delta is None else _after_contraction(_error(first.delta), second)
+    if first.least is not None and second.zeta is not None:  # on average, <C(x), x> stays the same
+        return known._replace(least=first.least, most=first.most * second.zeta)
+    return known
 
 
 def _error(delta: float) -> float:
-    """What comes back is as far away as this, of the norm."""
+    """The relative error, |C(x) - x| / |x|, of a contraction."""
     return sqrt(1 - 1 / delta)
 
 
-def _within(square: float) -> Bounds:
+def _with_squared_error(square: float) -> Bounds:
+    """The bounds of a codec whose mean squared error is at most this fraction of the squared norm."""
     return contraction(1 / (1 - square)) if square < 1 else UNKNOWN
 
 
-def _rounded(zeta: float, error: float) -> Bounds:
-    """Of an unbiased codec, and one after it that is this far off."""
-    delta = _within((sqrt(zeta - 1) + error * sqrt(zeta)) ** 2).delta
+def _after_unbiased(zeta: float, error: float) -> Bounds:
+    """An unbiased codec, followed by a contraction with this relative error."""
+    delta = _with_squared_error((sqrt(zeta - 1) + error * sqrt(zeta)) ** 2).delta
     least = 1 - error * sqrt(zeta)
     return Bounds(None, delta, least, (1 + error) ** 2 * zeta / least) if least > 0 else Bounds(delta=delta)
 
 
-def _again(error: float, second: Bounds) -> Bounds:
-    """Of a codec that is this far off, and another one after it."""
-    if second.zeta is not None:  # its own error is at right angles to the first's, on average
-        return _within(error**2 + (second.zeta - 1) * (1 + error) ** 2)
+def _after_contraction(error: float, second: Bounds) -> Bounds:
+    """A contraction with this relative error, followed by a second codec."""
+    if second.zeta is not None:  # on average, its error is orthogonal to the first's
+        return _with_squared_error(error**2 + (second.zeta - 1) * (1 + error) ** 2)
     if second.delta is not None and second.delta < inf:
-        return _within((error + _error(second.delta) * (1 + error)) ** 2)
+        return _with_squared_error((error + _error(second.delta) * (1 + error)) ** 2)
     return UNKNOWN
 
 
 class Bounded:
-    """What codecs tell of their error."""
+    """The bounds on a codec's error."""
 
     def bounds(self, size: int) -> Bounds:
-        """For tensors of so many entries, one at least."""
+        """The bounds for tensors of `size` entries, where `size` is at least 1."""
         return UNKNOWN
 
     def entries(self, size: int) -> int:
-        """How many the signal has, at most, that it leaves of so many."""
+        """The largest number of entries that its signal has, for tensors of `size` entries."""
         return size
 
     def zeta(self, size: int) -> float | None:
-        """What the mean square grows by, at most, of a codec that is right on average; None if it is not."""
+        """The factor by which the mean square grows at most, if the codec is unbiased; else None."""
         return self.bounds(size).zeta
 
     def delta(self, size: int) -> float | None:
-        """1 - 1/delta of the squares are lost, at most and on average; None if there is no such bound."""
+        """The mean squared error is at most 1 - 1/delta of the squared norm; None if there is no such bound."""
         return self.bounds(size).delta

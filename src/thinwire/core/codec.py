@@ -1,4 +1,4 @@
-"""What a codec promises: a tensor to the parts that are sent, and back."""
+"""The interface of codecs: a tensor to the parts that are sent, and back."""
 
 from abc import ABC, abstractmethod
 
@@ -16,12 +16,12 @@ class PayloadError(ValueError):
 
 
 class Codec(Described, Bounded, LazyCoding, ABC):
-    """Rewrites the parts that stand for a tensor. Decode undoes encode, up to the codec's error. It has no state."""
+    """A stateless pair of `encode` and `decode`. Decode undoes encode, up to the codec's error."""
 
     linear: bool = False  # the sum of the peers' signals stands for the sum of their tensors
     variable: bool = False  # the layout of the parts depends on the values, not only on the shape
     numeric: bool = True  # the last part still holds numbers, which any codec may encode further
-    takes_codes: bool = False  # it may follow a codec that leaves something other than numbers
+    takes_codes: bool = False  # it may follow a codec whose last part holds codes, not numbers
 
     @abstractmethod
     def encode(self, parts: Parts, seed: int) -> Parts:

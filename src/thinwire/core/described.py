@@ -1,4 +1,4 @@
-"""Descriptions: plain values that print as what one would write to make them."""
+"""Described objects: frozen dataclasses that print as the expression that creates them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass, replace
@@ -9,17 +9,17 @@ class Described:
     """A frozen dataclass whose repr is the notation that `thinwire.parse` reads."""
 
     def __repr__(self) -> str:
-        said = []
+        arguments = []
         for i, field in enumerate(fields(self)):  # type: ignore[arg-type]  # every subclass is a dataclass
             value = getattr(self, field.name)
             if value != field.default:
                 by_position = i == 0 or field.default is MISSING
-                said.append(repr(value) if by_position else f"{field.name}={value!r}")
-        return f"{type(self).__name__}({', '.join(said)})"
+                arguments.append(repr(value) if by_position else f"{field.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
 
-def parts_of(what: Described) -> Iterator[Described]:
-    """A description and every one inside it.
+def parts_of(described: Described) -> Iterator[Described]:
+    """A described object and all described objects inside it.
 
     Examples:
         >>> from thinwire import parse
@@ -31,22 +31,23 @@ def parts_of(what: Described) -> Iterator[Described]:
         TopK
         Quantize
     """
-    yield what
-    for field in fields(what):  # type: ignore[arg-type]  # every description is a dataclass
-        value = getattr(what, field.name)
+    yield described
+    for field in fields(described):  # type: ignore[arg-type]  # every subclass is a dataclass
+        value = getattr(described, field.name)
         for part in value if isinstance(value, tuple) else (value,):
             if isinstance(part, Described):
                 yield from parts_of(part)
 
 
-Whole = TypeVar("Whole", bound=Described)
+T = TypeVar("T", bound=Described)
 
 
-def map_fields(whole: Whole, kinds: Any, change: Callable[[Any], Any]) -> Whole:
+def map_fields(described: T, kinds: Any, change: Callable[[Any], Any]) -> T:
     """A copy of a dataclass with `change` applied to its fields of these kinds; itself if nothing changes."""
-    if not is_dataclass(whole):
-        return whole
-    before = {f.name: getattr(whole, f.name) for f in fields(whole) if isinstance(getattr(whole, f.name), kinds)}
-    after = {name: change(part) for name, part in before.items()}
-    changed = {name: part for name, part in after.items() if part != before[name]}
-    return replace(whole, **changed) if changed else whole
+    if not is_dataclass(described):
+        return described
+    values = {field.name: getattr(described, field.name) for field in fields(described)}
+    before = {name: value for name, value in values.items() if isinstance(value, kinds)}
+    after = {name: change(value) for name, value in before.items()}
+    changed = {name: value for name, value in after.items() if value != before[name]}
+    return replace(described, **changed) if changed else described

@@ -1,4 +1,4 @@
-"""What a strategy promises that trains a model in low-rank factors."""
+"""The interface of strategies that train a model in low-rank factors."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from .replica import Replica
 
 
 class Factoring(ABC):
-    """The layers of the model are low-rank at times."""
+    """A strategy that trains layers as low-rank factors in some of its phases."""
 
     @abstractmethod
     def release(self, replica: Replica) -> Replica:
@@ -17,12 +17,12 @@ class Factoring(ABC):
 
     @abstractmethod
     def factored(self, replica: Replica) -> Mapping[str, Any]:
-        """The layers that are low-rank at times, by name, in their current form."""
+        """The layers that it factors, by name, in their current form."""
 
     @abstractmethod
     def agreed(self, replica: Replica) -> Rounds:
-        """Rounds that return full-rank weights which all groups agree on."""
+        """Rounds that return the full-rank weights that all groups agree on."""
 
     @abstractmethod
     def ranks_of_layers(self, replica: Replica, model: Any) -> dict[str, int]:
-        """The rank of each layer of such a model, for a low-rank export."""
+        """The rank of each factored layer, for a low-rank export."""

@@ -1,4 +1,4 @@
-"""Tensors that may not be written out yet, as what is said, heard or agreed on can be."""
+"""Lazy tensors: tensors that are not materialized yet, such as sparse, quantized or low-rank ones."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ from torch import Tensor
 
 
 class Lazy(ABC):
-    """A tensor that is not written out yet, so that it can be written, added or taken away where it belongs."""
+    """A tensor that is not materialized yet. It can be copied to another tensor, added or subtracted directly."""
 
     shape: torch.Size
     dtype: torch.dtype
     device: torch.device
-    sparse: bool = False  # it has so few entries that are not zero that writing them takes much less than a pass
+    sparse: bool = False  # it has so few nonzero entries that adding them is much faster than a pass over the tensor
 
     @abstractmethod
     def copy_to(self, target: Tensor) -> None:
-        """Write it into a tensor of as many elements, of any type and layout."""
+        """Write it into a tensor with the same number of elements, of any dtype and layout."""
 
     def dense(self) -> Tensor:
         out = torch.empty(self.shape, dtype=self.dtype, device=self.device)
@@ -27,53 +27,53 @@ class Lazy(ABC):
         return out
 
     def add_to(self, total: Tensor, weight: float | None = None) -> None:
-        """Add it, times a weight if one is given, to a contiguous tensor of its shape."""
+        """Add it, times a weight if one is given, to a contiguous tensor of its shape, in place."""
         added = self.dense().to(total.dtype)
         total.add_(added if weight is None else added * weight)
 
     def rest_of(self, total: Tensor) -> "DeferredDifference":
-        """What it leaves of a total, whose memory may be used for that."""
+        """The total minus this tensor; may reuse the total's memory."""
         return DeferredDifference(total.sub_(self.dense()))
 
     def add_rest(self, x: Tensor, decay: float, total: Tensor, out: Tensor) -> None:
-        """Write x + decay * (total - itself), to the same bits as one step after the other would give."""
+        """Write x + decay * (total - self) to `out`; same bits as the three operations one by one."""
         torch.sub(total, self.dense(), out=out)
         if decay != 1:
             out.mul_(decay)
         out.add_(x)
 
     def zero_where(self, target: Tensor) -> None:
-        """Set a contiguous tensor of its shape to zero where this is not."""
+        """Set a contiguous tensor of its shape to zero where this one is nonzero."""
         target.masked_fill_(self.dense() != 0, 0)
 
     def pieces(self, sizes: list[int]) -> "Sequence[Tensor | Lazy]":
-        """Its entries, flattened and cut into pieces of these sizes."""
+        """Its entries, flattened and split into pieces of these sizes."""
         return torch.split(self.dense().view(-1), sizes)
 
     def times(self, factor: float) -> "Tensor | Lazy":
-        """All of its entries, times a factor."""
+        """The tensor times a factor."""
         return self.dense().mul_(factor)
 
     def bound(self) -> float:
-        """What no entry exceeds in size; NaN or infinity if there may be one."""
+        """An upper bound on the magnitude of its entries; NaN or infinity if an entry may be one."""
         return float(self.dense().abs().amax()) if self.shape.numel() else 0.0
 
 
 class DeferredDifference:
-    """What is left of a total: what is still to be taken away from it is, when it is next added to something."""
+    """A total minus what was sent of it. A lazy `sent` is subtracted only when the difference is used."""
 
     def __init__(self, total: Tensor, sent: Lazy | None = None) -> None:
         self.total, self.sent = total, sent
 
     def dense(self) -> Tensor:
-        """The tensor itself; nobody may write to it."""
+        """The difference as a tensor; read-only."""
         if self.sent is None:
             return self.total
         sent = self.sent.dense()
         return torch.sub(self.total, sent, out=sent)
 
     def added_to(self, x: Tensor, decay: float, out: Tensor) -> Tensor:
-        """x + decay * itself. Multiplying and adding stay two steps, so that every entry is rounded alike."""
+        """Write x + decay * self to `out`. Product and sum are rounded separately, for the same bits on all paths."""
         if self.sent is not None:
             self.sent.add_rest(x, decay, self.total, out)
             return out
@@ -83,9 +83,9 @@ class DeferredDifference:
 
 
 class WeightedSum(Lazy):
-    """A sum of tensors of few entries; each is weighted before it is added.
+    """A weighted sum of sparse tensors; each term is weighted before it is added.
 
-    It is shared by ranks that are simulated: from the second that writes it on, it is copied.
+    Simulated ranks share it: from the second `copy_to` on, it is materialized once and copied.
     """
 
     sparse = True
@@ -119,7 +119,7 @@ class WeightedSum(Lazy):
 
 
 class LazyCoding(ABC):
-    """A codec's work on tensors that are not written out: a codec that has a faster way than to do so overrides it."""
+    """Encoding and decoding of lazy tensors. The defaults materialize; codecs with a faster way override them."""
 
     @abstractmethod
     def encode(self, parts: tuple[Tensor, ...], seed: int) -> tuple[Tensor, ...]: ...
@@ -128,41 +128,41 @@ class LazyCoding(ABC):
     def decode(self, parts: tuple[Tensor, ...], seed: int) -> tuple[Tensor, ...]: ...
 
     def pick(self, x: Tensor, rest: DeferredDifference, decay: float, out: Tensor) -> Tensor | Lazy:
-        """Write x + decay * rest into `out`; returns what there is to encode of it: all, or what would be kept."""
+        """Write x + decay * rest to `out`. Returns what to encode: the sum, or only the entries that are kept."""
         return rest.added_to(x, decay, out)
 
     def encode_lazy(self, x: Tensor | Lazy, seed: int) -> tuple[Tensor, ...]:
         return self.encode((materialize(x),), seed)
 
     def decode_lazy(self, parts: tuple[Tensor, ...], seed: int) -> tuple[Tensor | Lazy, tuple[Tensor, ...]]:
-        """The signal, and the parts below it."""
+        """The decoded signal, and the remaining parts."""
         x, *below = self.decode(parts, seed)
         return x, tuple(below)
 
 
 def outline(what: Tensor | Lazy) -> Tensor:
-    """A tensor of its shape and type that holds nothing."""
-    return hollow(what.shape, what.dtype)
+    """A meta tensor of the same shape and dtype."""
+    return meta_tensor(what.shape, what.dtype)
 
 
 @lru_cache(maxsize=4096)
-def hollow(shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """A tensor that holds nothing: the same one for all who ask, so nobody may change it."""
+def meta_tensor(shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    """A meta tensor of this shape and dtype. It is cached and shared: do not modify it."""
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
 def materialize(what: Tensor | Lazy | DeferredDifference) -> Tensor:
-    """The tensor itself."""
+    """The tensor as a `torch.Tensor`; a tensor is returned as it is."""
     return what if isinstance(what, Tensor) else what.dense()
 
 
 def norm(what: Tensor | DeferredDifference) -> float:
-    """Its Euclidean norm, in 64 bits: in 32, the sum of many small squares is off by percents."""
+    """The Euclidean norm, computed in float64: in float32, the sum of many small squares is off by percents."""
     return float(torch.linalg.vector_norm(materialize(what), dtype=torch.float64))
 
 
 def copy_(target: Tensor, what: Tensor | Lazy) -> None:
-    """Write it into a tensor of as many elements."""
+    """Write a tensor into another with the same number of elements."""
     if isinstance(what, Tensor):
         target.copy_(what.view(target.shape))
     else:
@@ -170,34 +170,34 @@ def copy_(target: Tensor, what: Tensor | Lazy) -> None:
 
 
 def pieces(what: Tensor | Lazy, sizes: list[int]) -> Sequence[Tensor | Lazy]:
-    """Its entries, flattened and cut into pieces of these sizes."""
+    """The entries of a tensor, flattened and split into pieces of these sizes."""
     return torch.split(what.reshape(-1), sizes) if isinstance(what, Tensor) else what.pieces(sizes)
 
 
 def zero_where(target: Tensor, what: Tensor | Lazy) -> None:
-    """Set a contiguous tensor to zero where another is not."""
+    """Set a contiguous tensor to zero where another is nonzero."""
     if isinstance(what, Tensor):
         target.masked_fill_(what != 0, 0)
     else:
         what.zero_where(target)
 
 
-def left_after(total: Tensor, sent: Tensor | Lazy) -> DeferredDifference:
-    """What is left of a total when part of it was sent; uses the total's memory."""
+def residual_after(total: Tensor, sent: Tensor | Lazy) -> DeferredDifference:
+    """The total minus what was sent of it; reuses the total's memory."""
     if not isinstance(sent, Tensor):
         return sent.rest_of(total)
-    if sent.data_ptr() == total.data_ptr():  # sent as it is
+    if sent.data_ptr() == total.data_ptr():  # sent uncompressed
         return DeferredDifference(total.new_zeros(total.shape))
     return DeferredDifference(total.sub_(sent))
 
 
 def is_finite(what: Tensor | Lazy) -> bool:
-    """Whether every entry is."""
+    """Whether every entry is finite."""
     if not isinstance(what, Tensor):
         bound = what.bound()
         if isfinite(bound) and bound <= torch.finfo(what.dtype).max:
             return True
         what = what.dense()
-    # One pass that reads only; a sum that overflows is looked at again.
+    # Fast path: one sum. If it is not finite, it may have overflowed, so every entry is checked.
     wide = torch.promote_types(what.dtype, torch.float32)
     return isfinite(what.sum(dtype=wide)) or bool(what.isfinite().all())

@@ -1,4 +1,4 @@
-"""Messages between ranks: what is sent, to whom, and what comes back."""
+"""Messages between ranks, the replies, and the rounds that exchange them."""
 
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
@@ -23,17 +23,17 @@ class Message(NamedTuple):
     unit: str = ""  # the meter counts it under this name
 
 
-What = TypeVar("What", covariant=True)
+T = TypeVar("T", covariant=True)
 
 
-class Reply(NamedTuple, Generic[What]):
-    """What came back. Read-only: ranks may share the tensors."""
+class Reply(NamedTuple, Generic[T]):
+    """The reply to a message. Read-only: ranks may share the tensors."""
 
-    reduced: What  # what the route gives its receivers; zeros for a rank that is none of them
-    sent: What  # this rank's own message, as its receivers decode it; zeros for a rank that sends nothing
+    reduced: T  # what receivers get by the route; zeros on a rank that does not receive
+    sent: T  # this rank's own message, as its receivers decode it; zeros on a rank that does not send
 
 
-# Yields messages, receives the replies (lazy only if the message says so), returns the result and the next state.
+# Yields messages, receives the replies (lazy only if `Message.lazy` is set), returns the result and the next state.
 Conversation = Generator[Message, Reply[Tensor], tuple[Reply[Tensor | Lazy], Any]]
 
 
@@ -43,8 +43,8 @@ class Peers(Described):
 
     topic: str
     weights: tuple[tuple[int, float], ...]
-    receivers: tuple[int, ...] | None = None  # that it sends to; None: those of the sum, which have equal Peers
-    within: tuple[int, ...] | None = None  # a group: these ranks only, numbered from 0; None: all ranks
+    receivers: tuple[int, ...] | None = None  # ranks that it sends to; None: those in `weights`, whose Peers are equal
+    within: tuple[int, ...] | None = None  # the group in which ranks are numbered, from 0; None: all ranks
 
 
 class Envelope(NamedTuple):
@@ -59,7 +59,7 @@ Rounds = Generator[list[Envelope], list[Reply[Tensor]], Any]
 
 
 def lockstep(exchanges: Iterable[tuple[Peers, Generator[Message, Reply[Tensor], Any]]]) -> Rounds:
-    """Run many exchanges in step, so that each round costs one transfer; returns their results.
+    """Advance many exchanges together, so that a round costs one transfer for all of them; returns their results.
 
     Examples:
         >>> import torch

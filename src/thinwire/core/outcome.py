@@ -1,26 +1,26 @@
-"""What comes of a strategy's talk."""
+"""The results of a strategy's exchanges."""
 
 from typing import Any, NamedTuple
 
 
 class NonFinite(NamedTuple):
-    """A message that counts for nothing, because some rank's tensor was not finite."""
+    """A message that all ranks drop, because a tensor on some rank was not finite."""
 
-    names: tuple[str, ...]  # of the parameters it was about
-    here: tuple[str, ...]  # those of them that are not finite on this rank
-    what: str = "gradient"  # of theirs it was about
+    names: tuple[str, ...]  # of its parameters
+    here: tuple[str, ...]  # those that are not finite on this rank
+    what: str = "gradient"  # what was sent of them: "gradient" or "parameters"
 
 
 class StepResult(NamedTuple):
-    """What an exchange of a strategy returns."""
+    """The result of a strategy's exchange."""
 
-    state: Any  # the strategy's, to go on from
-    nonfinite: tuple[NonFinite, ...] = ()  # messages that were dropped because a tensor was not finite
+    state: Any  # the strategy's next state
+    nonfinite: tuple[NonFinite, ...] = ()  # messages that were dropped
 
 
 class Learning(NamedTuple):
-    """How well a method has learned to say less."""
+    """The state of a learned code."""
 
-    error: float  # of what is agreed on, of its norm, when it was last looked at
-    relearned: int  # how often it was found wanting
-    goes_on: bool  # it is learning now, and says everything
+    error: float  # relative error of the decoded mean at the last check; a running mean during training
+    relearned: int  # number of times the error was too large, so that the code was trained again
+    training: bool  # the code is trained now, and all ranks send full values

@@ -1,4 +1,4 @@
-"""What a reducer promises: how all peers' tensors become one, and what it keeps from step to step."""
+"""The interface of reducers: all peers' tensors to one agreed tensor, with explicit state."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
@@ -12,11 +12,11 @@ from .lazy import DeferredDifference
 from .messages import Conversation
 from .replica import Parameter
 
-State = Any  # tensors, numbers and tuples of them: what a checkpoint holds
+State = Any  # tensors, numbers and tuples of them, as checkpoints save them
 
 
 class Composed(Described):
-    """A description with codecs and reducers inside it."""
+    """A described object with codecs and reducers inside it."""
 
     def map_inner(self, change: Callable[[Any], Any]) -> Self:
         """The same with `change` applied to every codec and reducer that its tensors are sent through.
@@ -41,23 +41,23 @@ class Composed(Described):
 class Reducer(Composed, ABC):
     """Turns every peer's tensor into one agreed tensor."""
 
-    same_arithmetic: ClassVar[bool] = False  # ranks compute the same result each, so their arithmetic must agree
-    bounded: ClassVar[bool] = False  # its compression error is bounded by itself; if not, by the codecs inside it
+    same_arithmetic: ClassVar[bool] = False  # every rank computes the same result, so all must round alike
+    bounded: ClassVar[bool] = False  # True: the reducer bounds its error; False: its codecs must
     randomized: ClassVar[bool] = False  # its messages depend on the seed
 
     @property
     def lossless(self) -> bool:
-        """Whether nothing of the tensor is lost, so that there is no residual."""
+        """Whether tensors are reduced without compression error, so that there is no residual."""
         return False
 
     @property
     def message_codec(self) -> "Codec | None":
-        """The codec of its message, if one message through one codec is all that a rank sends."""
+        """The codec of its message, if a rank sends one message per step; else None."""
         return None
 
     @property
     def answer_varies(self) -> bool:
-        """Whether the size of what comes back depends on how the tensors of the ranks differ."""
+        """Whether the size of the answer depends on how the tensors of the ranks differ."""
         return False
 
     def cycle(self, size: int) -> int:
@@ -71,7 +71,7 @@ class Reducer(Composed, ABC):
 
     @property
     def needs_shape(self) -> bool:
-        """Whether the tensor's shape matters; if not, small tensors may be flattened into one conversation."""
+        """Whether it needs the tensor's own shape; if not, small tensors may be flattened into one conversation."""
         return False
 
     def specialize(self, parameter: Parameter) -> "Reducer":
@@ -79,7 +79,7 @@ class Reducer(Composed, ABC):
         return self
 
     def fuse(self, sizes: tuple[int, ...]) -> "Reducer | None":
-        """The reducer for tensors of these sizes, flattened into one conversation; None: large ones have their own."""
+        """The reducer for all tensors of these sizes in one conversation; None if only small tensors may share one."""
         return None
 
     @abstractmethod
@@ -88,10 +88,10 @@ class Reducer(Composed, ABC):
 
     @abstractmethod
     def reduce(self, x: Tensor, state: State) -> Conversation:
-        """How often it yields may depend on shared state only, and the state it was given stays valid."""
+        """The number of yields may depend on shared state only. The given state must stay valid."""
 
     def at_rate(self, state: State, rate: float) -> State:
-        """The state for gradients that a learning rate is multiplied with, if what it holds depends on that."""
+        """The state for a new learning rate, if it contains values in units of the learning rate."""
         return state
 
     def inner_states(self, state: State) -> "tuple[tuple[Reducer, State], ...]":
@@ -99,13 +99,13 @@ class Reducer(Composed, ABC):
         return ()
 
     def residual(self, state: State) -> Tensor | DeferredDifference | None:
-        """What it was given and has not sent yet; None if it keeps no residual."""
+        """What compression has left out so far and a later step will add; None if it keeps no residual."""
         found = (inner.residual(its_state) for inner, its_state in self.inner_states(state))
         return next((residual for residual in found if residual is not None), None)
 
     @property
     def settles_after(self) -> int:
-        """Steps after which it sends what it will stay with."""
+        """Steps after which its traffic no longer changes: the length of its warm-up."""
         return 0
 
     def diagnose(self, parameters: Collection[Parameter]) -> list[str]:
@@ -113,7 +113,7 @@ class Reducer(Composed, ABC):
         return []
 
     def check_optimizer(self, optimizer: Any) -> list[str]:
-        """Warnings for the user: what the optimizer and this reducer both do."""
+        """Warnings for the user: settings of the optimizer that conflict with this reducer."""
         return []
 
 

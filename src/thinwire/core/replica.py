@@ -9,12 +9,12 @@ from .lazy import outline
 
 
 class Parameter(NamedTuple):
-    """What is known of a parameter before it has a gradient."""
+    """A description of a parameter, known before it has a gradient."""
 
     name: str
     kind: str  # of the layer that owns it: conv, dense, recurrent, embedding, attention, norm, other
     like: Tensor  # an outline
-    ranks: tuple[int, ...] = (0,)  # that train it
+    ranks: tuple[int, ...] = (0,)  # ranks that train it
     end: str = ""  # "first" or "last" of the model's matrices
     sharded: bool = False  # the ranks of a replica hold different shards of it
     server: int | None = None  # the rank that all messages about it go through
@@ -31,7 +31,7 @@ class Replica(NamedTuple):
     loss: float | None = None  # of this step, if it was reported
     rate: float | None = None  # the learning rate, if it was set
     prepared: Any = None  # what `Strategy.prepare` made of the model, if it changes models
-    dtensors: Mapping[str, Any] = {}  # as the model has them; `parameters` then holds this rank's local tensors
+    dtensors: Mapping[str, Any] = {}  # the model's DTensors, by name; `parameters` has this rank's local tensors
 
     @classmethod
     def of(cls, parameters: Mapping[str, Tensor], kind: str = "other", rank: int = 0, size: int = 1) -> Self:

@@ -1,4 +1,4 @@
-"""Reducers' states, as plain tensors and numbers that a checkpoint can hold, and back."""
+"""Converts reducers' states to plain tensors and numbers for checkpoints, and back."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from .lazy import DeferredDifference
 
 
 class Spare:
-    """A buffer that a reducer writes its next state into, so that the last one stays valid and nothing is allocated.
+    """A buffer for a reducer's next state, so that the current one stays valid and nothing is allocated.
 
-    It is no part of what is remembered: a checkpoint leaves it out.
+    It is not part of the state: checkpoints leave it out.
     """
 
     def __init__(self, buffer: Tensor | None = None) -> None:
@@ -38,7 +38,7 @@ def plain(state: Any) -> Any:
             return {name: plain(part) for name, part in state.items()}
         case bool() | int() | float() | None:
             return state
-    raise TypeError(f"a state holds tensors, numbers and tuples, not {type(state).__name__}")
+    raise TypeError(f"a state may contain tensors, numbers, tuples and dicts, not {type(state).__name__}")
 
 
 def restored(like: Any, saved: Any) -> Any:
@@ -47,7 +47,7 @@ def restored(like: Any, saved: Any) -> Any:
         case Tensor():
             if not isinstance(saved, Tensor):
                 raise ValueError(f"a tensor was expected, the checkpoint has {saved!r}")
-            # What is empty at first takes its shape from what is heard.
+            # A tensor that is empty at the start may have any shape in the checkpoint.
             if saved.dtype != like.dtype or (like.numel() and saved.shape != like.shape):
                 here, there = (f"{x.dtype} {tuple(x.shape)}" for x in (like, saved))
                 raise ValueError(f"{here} was expected, the checkpoint has {there}")
@@ -61,14 +61,14 @@ def restored(like: Any, saved: Any) -> Any:
                 raise ValueError(f"states by name were expected, the checkpoint has {saved!r}")
             if saved.keys() != like.keys():
                 missing, extra = sorted(like.keys() - set(saved)), sorted(set(saved) - like.keys())
-                raise ValueError(f"the checkpoint lacks {missing[:3]} and has {extra[:3]} too many")
+                raise ValueError(f"the checkpoint lacks {missing[:3]} and has unexpected {extra[:3]}")
             return {name: _named(name, part, saved[name]) for name, part in like.items()}
         case tuple():
             if not isinstance(saved, tuple | list) or len(saved) != len(like):
                 raise ValueError(f"{len(like)} values were expected, the checkpoint has {saved!r}")
             parts = [restored(part, value) for part, value in zip(like, saved, strict=True)]
             return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
-        case None if isinstance(saved, Tensor | dict):  # tensors that are there at times only
+        case None if isinstance(saved, Tensor | dict):  # a tensor or dict that is optional
             return plain(saved)
     if type(saved) is not type(like):
         raise ValueError(f"{type(like).__name__} was expected, the checkpoint has {saved!r}")

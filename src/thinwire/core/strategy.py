@@ -1,4 +1,4 @@
-"""What a strategy promises: the exchange around every optimizer step, and what the runtime may ask of it.
+"""The interface of strategies: the exchange around every optimizer step, and properties for the runtime.
 
 The defaults fit a strategy that keeps all replicas identical and waits for each exchange.
 """
@@ -21,16 +21,16 @@ from .replica import Parameter, Replica
 class Strategy(Composed, ABC):
     """Decides what replicas exchange around every optimizer step."""
 
-    needs_loss: ClassVar[bool] = False  # of each step, from `handle.report_loss(...)`
-    replicas_differ: ClassVar[bool] = False  # between exchanges, by more than rounding
+    needs_loss: ClassVar[bool] = False  # the loss of each step, from `handle.report_loss(...)`
+    replicas_differ: ClassVar[bool] = False  # replicas differ between exchanges, by more than rounding
     has_center: ClassVar[bool] = False  # `center` gives a model that replicas are pulled to
-    same_arithmetic: ClassVar[bool] = False  # ranks compute the same result each, so their arithmetic must agree
+    same_arithmetic: ClassVar[bool] = False  # every rank computes the same result, so all must round alike
 
-    mean_of_all: ClassVar[bool] = False  # its reducers work on all ranks at once, so that they may have a server
-    measured_per_step: ClassVar[bool] = True  # the bytes of a step are known from the shapes of the parameters
+    mean_of_all: ClassVar[bool] = False  # its reducers average over all ranks, so a parameter server may be used
+    measured_per_step: ClassVar[bool] = True  # the bytes of a step follow from the parameters' shapes
 
     def settled(self) -> "Strategy":
-        """This strategy as it is after its own warm-up steps; those of its reducers are not its own."""
+        """The strategy after its own warm-up steps; its reducers' warm-ups stay."""
         return self
 
     # --- the exchange
@@ -59,62 +59,62 @@ class Strategy(Composed, ABC):
         return [warning for reducer in reducers for warning in reducer.diagnose(parameters)]
 
     def check_optimizer(self, optimizer: Any) -> list[str]:
-        """Warnings for the user: what the optimizer and the method both do."""
+        """Warnings for the user: settings of the optimizer that conflict with the method."""
         reducers = [part for part in parts_of(self) if isinstance(part, Reducer)]
         return [warning for reducer in reducers for warning in reducer.check_optimizer(optimizer)]
 
     def prepare(self, replica: Replica, model: Any, optimizer: Any) -> Replica:
-        """The replica as the strategy trains it; one that changes layers does so here."""
+        """The replica as the strategy trains it. A strategy that changes layers does it here."""
         return replica
 
-    # --- what it is
+    # --- properties
 
     @property
     def gradient_averaging(self) -> "GradientAveraging | None":
-        """Itself, if all ranks step with one reduced gradient in every step, as DDP has it."""
+        """This strategy if all ranks step with one reduced gradient in every step, as in DDP; else None."""
         return None
 
     @property
     def overlapping(self) -> "Overlapping | None":
-        """Itself, if messages may be in flight while replicas compute."""
+        """This strategy if messages may be in flight while replicas compute; else None."""
         return None
 
     @property
     def survivable(self) -> "Survivable | None":
-        """Itself, if it can continue without some of the ranks."""
+        """This strategy if it can continue without failed ranks; else None."""
         return None
 
     @property
     def factoring(self) -> Factoring | None:
-        """Itself, if it trains the model in low-rank factors."""
+        """This strategy if it trains the model in low-rank factors; else None."""
         return self if isinstance(self, Factoring) else None
 
     @property
     def dedicated_servers(self) -> frozenset[int]:
-        """Ranks that only serve and have no gradients."""
+        """Ranks that are only parameter servers and have no gradients."""
         return frozenset()
 
     @property
     def saves(self) -> bool:
-        """Whether it is meant to put fewer bytes on a node's link than a plain all-reduce."""
+        """Whether it should put fewer bytes on a node's link than a plain all-reduce."""
         return True
 
     @property
     def period(self) -> int:
-        """Steps after which everything was exchanged once."""
+        """Steps in which everything is exchanged once."""
         return 1
 
     @property
     def warm_up(self) -> int:
-        """Steps at the beginning in which it is another method."""
+        """Initial steps with another exchange, such as dense averaging."""
         return 0
 
     def settles_after(self, replica: Replica) -> int:
-        """Steps after which a step's traffic is what it will stay."""
+        """Steps after which the traffic of a step no longer changes."""
         return 0
 
     def slack(self, replica: Replica) -> int:
-        """Bytes by which a step may exceed a plain all-reduce and still count as equal."""
+        """Bytes by which a step may exceed a plain all-reduce without a warning."""
         return 0
 
     def will_communicate(self, step: int) -> bool:
@@ -122,7 +122,7 @@ class Strategy(Composed, ABC):
         return True
 
     def local_gradients(self, state: State) -> bool:
-        """Whether the gradients of the next update stay each rank's own."""
+        """Whether the next update uses local gradients, not reduced ones."""
         return False
 
     def groups_of(self, size: int, hosts: tuple[str, ...] = ()) -> tuple[tuple[int, ...], ...]:
@@ -130,10 +130,10 @@ class Strategy(Composed, ABC):
         return ()
 
     def dry_run(self) -> tuple["Strategy", int]:
-        """A strategy that computes alike on as few ranks as possible, and their number."""
+        """A strategy with the same computation on as few ranks as possible, and the number of these ranks."""
         return self, 1
 
-    # --- what can be asked during training
+    # --- queries during training
 
     def effective(self, replica: Replica) -> Mapping[str, Tensor]:
         """The parameters as the model computes with them."""
@@ -152,11 +152,11 @@ class Strategy(Composed, ABC):
         return None
 
     def layers(self, replica: Replica, state: State, dense_bytes: int, payload: Mapping[str, int]) -> dict[str, Layer]:
-        """What was sent of each unit so far, by its key; `payload` is a meter's."""
+        """A report per unit, by its key; `payload` has a meter's bytes."""
         return {}
 
     def learning(self, replica: Replica, state: State) -> dict[str, Learning]:
-        """The error of each learned code, by its unit's key."""
+        """The state of each learned code, by its unit's key."""
         return {}
 
 
@@ -196,11 +196,11 @@ class Overlapping(Strategy):
 
     @abstractmethod
     def quiet(self, step: int) -> bool:
-        """Whether nothing is sent around the update after this number of updates: the queue may be busy."""
+        """Whether the update after this number of updates sends nothing, as an exchange may be in flight."""
 
     @abstractmethod
     def launches(self, step: int) -> bool:
-        """Whether an exchange begins after this number of updates, once the last one has landed if it is due."""
+        """Whether an exchange starts after this number of updates, once the one in flight has landed if due."""
 
     @abstractmethod
     def lands(self, step: int) -> bool:
@@ -208,15 +208,15 @@ class Overlapping(Strategy):
 
     @abstractmethod
     def launch(self, replica: Replica, state: State) -> tuple[State, Rounds]:
-        """Begin an exchange that continues while replicas compute."""
+        """Start an exchange that continues while replicas compute. Returns the next state and its rounds."""
 
     @abstractmethod
     def in_flight(self, state: State) -> Any:
-        """The form of what an exchange in flight returns, as `states.restored` takes it; None where any value fits."""
+        """A value like the result of an exchange in flight, for `states.restored`; None where any value fits."""
 
     @abstractmethod
     def land(self, replica: Replica, state: State, arrived: Any) -> tuple[State, tuple[NonFinite, ...]]:
-        """Apply the result of that exchange."""
+        """Apply the result of that exchange. Returns the next state and the dropped messages."""
 
 
 class Survivable(Strategy):
@@ -232,4 +232,4 @@ class Survivable(Strategy):
 
     @abstractmethod
     def rejoin(self, replica: Replica) -> Rounds:
-        """Begin again with replicas that differ. Returns a StepResult."""
+        """Restart the exchange from replicas that differ. Returns a StepResult."""

@@ -3,7 +3,7 @@
 from .ada_comp import AdaComp
 from .average import Average, as_reducer
 from .choose import Choose, When
-from .contraction import goes_by_rate
+from .contraction import uses_learning_rate
 from .dgc import DGC
 from .difference import Difference
 from .ef21 import EF21
@@ -40,7 +40,7 @@ __all__ = [
     "When",
     "as_reducer",
     "dedicated_servers",
-    "goes_by_rate",
     "learning_of",
     "servers",
+    "uses_learning_rate",
 ]

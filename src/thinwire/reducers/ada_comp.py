@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..codecs import BinnedSign, Chain, SparseSign
 from ..core import Codec, Conversation, Message, Parameter, Reducer
-from ..core.lazy import left_after
+from ..core.lazy import residual_after
 from ..core.precision import working
 from ..core.states import Spare
 from ..kernels.bins import add_and_select
@@ -15,7 +15,7 @@ from .average import STRIDE, Average
 
 BINS = {"conv": 50, "dense": 500, "recurrent": 500, "embedding": 500, "attention": 500}  # the paper's, by kind of layer
 FORMS = ("compact", "paper")
-LEAST_BINS = 4  # tensors with fewer are sent as they are
+LEAST_BINS = 4  # tensors with fewer bins are sent dense
 
 
 class AdaCompState(NamedTuple):
@@ -75,7 +75,7 @@ class AdaComp(Reducer):
         total = state.spare.like(state.residual)
         selected = add_and_select(x, state.residual, total, self.bin_size or BINS["dense"], self.factor)
         reply = yield Message(selected, self.codec, state.seed, lazy=True)
-        residual = left_after(total, reply.sent).dense()
+        residual = residual_after(total, reply.sent).dense()
         return reply, AdaCompState(residual, state.seed + STRIDE, Spare(state.residual))
 
     def residual(self, state: AdaCompState) -> Tensor:

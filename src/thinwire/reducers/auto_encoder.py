@@ -1,7 +1,7 @@
 """The 1-d convolutional auto-encoder of LGC, as plain tensors: no nn.Module, no torch.optim, no global generator.
 
-Its weights are one flat tensor, and so are its optimizer's moments, so that they fit in a reducer's state. All ranks
-that train it on the same values get the same bits, as long as their arithmetic is the same.
+Its weights are one flat tensor, and so are its optimizer's moments, so that they fit in a reducer's state. Ranks that
+train it on the same values get the same bits if their arithmetic is the same.
 """
 
 from itertools import pairwise
@@ -13,9 +13,9 @@ from torch import Tensor
 
 STRIDE = 16  # entries per position of the code
 DOWN = (1, 64, 128, 256, 64)  # channels of the encoder, each layer halving the length
-UP = (32, 64, 128, 32)  # of a decoder, each doubling it
-SLOPE = 0.01  # of the leaky ReLU below zero
-BETAS, EPSILON = (0.9, 0.999), 1e-8
+UP = (32, 64, 128, 32)  # channels of a decoder, each layer doubling the length
+SLOPE = 0.01  # of leaky ReLU, for negative inputs
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam
 
 OPTIMIZERS = ("adam", "sgd")
 
@@ -24,8 +24,8 @@ class Trained(NamedTuple):
     """Weights and the state of their optimizer."""
 
     weights: Tensor
-    mean: Tensor
-    square: Tensor
+    mean: Tensor  # first moment of Adam
+    square: Tensor  # second moment of Adam
     steps: int
 
 
@@ -44,7 +44,7 @@ class AutoEncoder(NamedTuple):
 
     channels: int = 4  # of the code, which has one position for every 16 entries
     decoders: int = 1
-    beside: bool = False  # whether a decoder's last layer has the known entries as an additional input channel
+    extra_channel: bool = False  # a decoder's last layer has another input channel, for values that are known
 
     @property
     def encoder(self) -> tuple[Layer, ...]:
@@ -54,7 +54,7 @@ class AutoEncoder(NamedTuple):
     @property
     def decoder(self) -> tuple[Layer, ...]:
         doubling = [Layer((into, out, 3), out, 3 * out) for into, out in pairwise((self.channels, *UP))]
-        last = UP[-1] + self.beside
+        last = UP[-1] + self.extra_channel
         return *doubling, Layer((1, last, 1), 1, last)
 
     @property
@@ -75,28 +75,26 @@ class AutoEncoder(NamedTuple):
 
     def encode(self, weights: Tensor, rows: Tensor) -> Tensor:
         """The codes of rows [rows, length]: [rows, channels, positions]."""
-        *halving, (weight, bias) = _cut(weights[: self.sizes[0]], self.encoder)
+        *halving, (weight, bias) = _weights_and_biases(weights[: self.sizes[0]], self.encoder)
         x = F.pad(rows, (0, -rows.shape[-1] % STRIDE)).unsqueeze(1)
         for kernel, offset in halving:
             x = F.leaky_relu(F.conv1d(x, kernel, offset, stride=2, padding=1), SLOPE)
         return F.conv1d(x, weight, bias)
 
-    def decode(
-        self, weights: Tensor, code: Tensor, length: int, which: int = 0, beside: Tensor | None = None
-    ) -> Tensor:
-        """Decode a code [channels, positions] to a row of `length` entries, with one of the decoders."""
+    def decode(self, weights: Tensor, code: Tensor, length: int, which: int = 0, extra: Tensor | None = None) -> Tensor:
+        """Decode a code [channels, positions] to a row of `length` entries, with decoder number `which`."""
         own = torch.split(weights, self.sizes)[1 + which]
-        *doubling, (weight, bias) = _cut(own, self.decoder)
+        *doubling, (weight, bias) = _weights_and_biases(own, self.decoder)
         x = code.unsqueeze(0)
         for kernel, offset in doubling:
             x = F.leaky_relu(F.conv_transpose1d(x, kernel, offset, stride=2, padding=1, output_padding=1), SLOPE)
         x = x[..., :length]
-        if beside is not None:
-            x = torch.cat([x, beside.view(1, 1, -1)], 1)
+        if extra is not None:
+            x = torch.cat([x, extra.view(1, 1, -1)], 1)
         return F.conv1d(x, weight, bias).view(-1)
 
 
-def _cut(weights: Tensor, layers: tuple[Layer, ...]) -> list[tuple[Tensor, Tensor]]:
+def _weights_and_biases(weights: Tensor, layers: tuple[Layer, ...]) -> list[tuple[Tensor, Tensor]]:
     """Weight and bias of each layer."""
     pieces = torch.split(weights, [layer.size for layer in layers])
     return [
@@ -113,5 +111,5 @@ def stepped(trained: Trained, gradient: Tensor, optimizer: str, rate: float) -> 
     first, second = BETAS
     mean = trained.mean.lerp(gradient, 1 - first)
     square = torch.addcmul(trained.square * second, gradient, gradient, value=1 - second)
-    size = (square / (1 - second**steps)).sqrt_().add_(EPSILON)
-    return Trained(trained.weights - rate / (1 - first**steps) * mean / size, mean, square, steps)
+    scale = (square / (1 - second**steps)).sqrt_().add_(EPSILON)
+    return Trained(trained.weights - rate / (1 - first**steps) * mean / scale, mean, square, steps)

@@ -5,7 +5,7 @@ from torch import Tensor
 from ..codecs import Identity
 from ..core import Codec, Conversation, Message, Reducer
 
-STRIDE = 1_000_003  # between the seeds of one tensor's messages; tensors start from seeds next to each other
+STRIDE = 1_000_003  # between the seeds of successive messages of a tensor; the first seeds of tensors are consecutive
 
 
 @dataclass(frozen=True, repr=False)

@@ -62,7 +62,7 @@ class Choose(Wrapping):
         fc.bias Average(Cast('float16'))
     """
 
-    bounded: ClassVar[bool] = True  # the reducer that is chosen for a parameter is checked then
+    bounded: ClassVar[bool] = True  # specialize returns the chosen reducer, which is checked there
 
     cases: tuple[When, ...]
     otherwise: Codec | Reducer = Average()

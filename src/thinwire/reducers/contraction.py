@@ -1,4 +1,4 @@
-"""Error feedback needs codecs that are contractions: with any other, the residual may grow without limit."""
+"""Checks that error feedback has contractions as codecs: with any other, the residual may grow without limit."""
 
 import warnings
 
@@ -7,7 +7,7 @@ from ..core import Codec, Reducer
 from ..core.described import Described, parts_of
 from .average import as_reducer
 
-SIZES = (2, 1000, 10**6)  # of tensors, for which the codec must be a contraction
+SIZES = (2, 1000, 10**6)  # tensor sizes for which the codec must be a contraction
 MAY_FORCE = ("ErrorFeedback", "EF21", "Difference")
 NO_BOUND = (
     "{who} adds the residual to each message. No bound is known for the error of {what!r}{why}: if the error is "
@@ -30,14 +30,14 @@ def shrunk(who: str, codec: Codec, force: bool = False) -> Codec:
 def contracting(who: str, what: Codec | Reducer, force: bool = False) -> Reducer:
     """The reducer with each expanding codec wrapped in `Shrink`; ValueError where no bound of the error is known."""
     inner = as_reducer(what)
-    if goes_by_rate(inner):
+    if uses_learning_rate(inner):
         raise ValueError(
             f"{inner!r} uses the learning rate: only the outermost error feedback may, not one inside {who}"
         )
     return _contracting(who, inner, force)
 
 
-def goes_by_rate(method: Described) -> bool:
+def uses_learning_rate(method: Described) -> bool:
     """Whether the method needs the learning rate (a part of it has by_rate=True)."""
     return any(getattr(part, "by_rate", False) for part in parts_of(method))
 

@@ -10,7 +10,7 @@ from ..codecs import Cast, Chain, TopK
 from ..codecs.sparsifier import check_ratio
 from ..core import Codec, Conversation, Message, Parameter, Reducer, Reply
 from ..core.described import parts_of
-from ..core.lazy import DeferredDifference, Lazy, left_after, materialize, zero_where
+from ..core.lazy import DeferredDifference, Lazy, materialize, residual_after, zero_where
 from ..core.precision import working
 from ..core.states import Spare
 from .average import STRIDE, Average, as_reducer
@@ -20,19 +20,14 @@ from .ef21 import EF21
 from .error_feedback import ErrorFeedback
 from .wrapping import Wrapping
 
-RAMP = (
-    0.25,
-    0.0625,
-    0.015625,
-    0.004,
-)  # the paper's ratios, of all entries; those not above the final ratio are skipped
+RAMP = (0.25, 0.0625, 0.015625, 0.004)  # the paper's ratios; those not above the final ratio are skipped
 
 
 class DGCState(NamedTuple):
     step: int  # up to the end of the ramp
     seed: int
     velocity: Tensor
-    unsent: Tensor  # velocities, summed
+    unsent: Tensor  # the residual: the sum of velocities that were not sent
     inner: Any  # state of the inner reducer that sends them
     applied: Tensor | None  # the mean of the ranks' payloads in the last step; the same on all ranks
     spare_velocity: Spare
@@ -50,20 +45,20 @@ class DGC(Wrapping):
 
     bounded: ClassVar[bool] = True
 
-    ratio: float = 0.001  # of all entries that are sent; lower: fewer bytes
+    ratio: float = 0.001  # of all entries; lower: fewer bytes
     momentum: float = 0.9  # of the velocity; higher: earlier gradients weigh more
     outside: float | None = None  # the optimizer's momentum, which is canceled; None: same as momentum; 0: none
     clip: float | None = None  # norm that the mean gradient is clipped to; a rank's gradient: clip * sqrt(ranks)
     ramp_steps: int = 0  # over which the ratio falls to its final value; higher: more bytes at the start
     values: Codec = Cast("float16")  # codec of the selected values
     ranks: int | None = None  # number of ranks for the clip; None: the world size
-    by: Codec | Reducer | None = None  # sends the sums; replaces ratio, ramp_steps and values
+    by: Codec | Reducer | None = None  # reducer of the sums, instead of ratio, ramp_steps and values
 
     def __post_init__(self) -> None:
         check_ratio("DGC", self.ratio)
         if not 0 <= self.momentum < 1:
             raise ValueError(f"DGC takes a momentum of 0 or more and below 1, not {self.momentum!r}")
-        if not 0 <= self.taken_back < 1:
+        if not 0 <= self.canceled_momentum < 1:
             raise ValueError(f"DGC takes an outside of 0 or more and below 1, not {self.outside!r}")
         if self.clip is not None and not 0 < self.clip < inf:
             raise ValueError(f"DGC clips to a norm above 0, not {self.clip!r}")
@@ -116,11 +111,11 @@ class DGC(Wrapping):
 
     def check_optimizer(self, optimizer: Any) -> list[str]:
         groups, found = optimizer.param_groups, []
-        if self.taken_back and any(group.get("dampening") or group.get("nesterov") for group in groups):
+        if self.canceled_momentum and any(group.get("dampening") or group.get("nesterov") for group in groups):
             found.append(f"{self!r} needs an optimizer without dampening and without nesterov")
-        for momentum in {group.get("momentum", 0.0) for group in groups} - {self.taken_back}:
+        for momentum in {group.get("momentum", 0.0) for group in groups} - {self.canceled_momentum}:
             found.append(
-                f"{self!r} takes a momentum of {self.taken_back:g} back from what the optimizer gets, and "
+                f"{self!r} cancels a momentum of {self.canceled_momentum:g} in the optimizer, but "
                 f"{type(optimizer).__name__} has {momentum:g}: use DGC(..., outside={momentum:g})"
             )
         return found
@@ -128,7 +123,7 @@ class DGC(Wrapping):
     def init(self, like: Tensor, seed: int) -> DGCState:
         velocity = torch.zeros(like.shape, dtype=working(like.dtype), device=like.device)
         inner = None if self.by is None else contracting("DGC", self.by).init(velocity, seed)
-        applied = torch.zeros_like(velocity) if self.taken_back else None
+        applied = torch.zeros_like(velocity) if self.canceled_momentum else None
         return DGCState(0, seed, velocity, torch.zeros_like(velocity), inner, applied, Spare(), Spare())
 
     def reduce(self, x: Tensor, state: DGCState) -> Conversation:
@@ -143,10 +138,10 @@ class DGC(Wrapping):
             torch.add(velocity, state.unsent, out=unsent)
             reply, inner = yield from contracting("DGC", self.by).reduce(unsent, state.inner)
         zero_where(velocity, reply.sent)
-        residual = left_after(unsent, reply.sent).dense()
+        residual = residual_after(unsent, reply.sent).dense()
         reduced, applied = reply.reduced, state.applied
         if applied is not None:  # cancels the optimizer's momentum: its update becomes `applied`
-            reduced, applied = torch.mul(applied, -self.taken_back), materialize(reduced)
+            reduced, applied = torch.mul(applied, -self.canceled_momentum), materialize(reduced)
             reduced.add_(applied)
         return Reply(reduced, reply.sent), DGCState(
             min(state.step + 1, self.ramp_steps),
@@ -160,8 +155,8 @@ class DGC(Wrapping):
         )
 
     @property
-    def taken_back(self) -> float:
-        """The momentum that the optimizer must have: DGC cancels it."""
+    def canceled_momentum(self) -> float:
+        """The optimizer's momentum, which DGC cancels."""
         return self.momentum if self.outside is None else self.outside
 
     @property

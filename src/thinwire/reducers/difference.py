@@ -55,11 +55,11 @@ class Difference(Wrapping):
         return inner if inner.lossless else replace(self, inner=inner)
 
     def init(self, like: Tensor, seed: int) -> DifferenceState:
-        """All estimates are zero."""
-        return self.knowing(torch.zeros(like.shape, dtype=working(like.dtype), device=like.device), seed)
+        """The state in which all estimates are zero."""
+        return self.init_at(torch.zeros(like.shape, dtype=working(like.dtype), device=like.device), seed)
 
-    def knowing(self, x: Tensor, seed: int) -> DifferenceState:
-        """All ranks have this tensor, and the estimates are equal to it; the weights sum to 1."""
+    def init_at(self, x: Tensor, seed: int) -> DifferenceState:
+        """The state if all ranks have this tensor: the estimates equal it. The weights of the sum must add up to 1."""
         mine, theirs = (x.to(working(x.dtype), copy=True, memory_format=torch.contiguous_format) for _ in range(2))
         return DifferenceState(mine, theirs, self.compressor.init(mine, seed), (Spare(), Spare(), Spare()))
 
@@ -70,9 +70,9 @@ class Difference(Wrapping):
         inner, (mine, theirs, new) = self.compressor, state.spare
         difference = torch.sub(x, state.mine, out=new.like(state.mine))
         reply, next_inner = yield from inner.reduce(difference, state.inner)
-        known = _sum(state.mine, reply.sent, mine), _sum(state.theirs, reply.reduced, theirs)
+        estimates = _sum(state.mine, reply.sent, mine), _sum(state.theirs, reply.reduced, theirs)
         spare = Spare(state.mine), Spare(state.theirs), new
-        return Reply(known[1], known[0]), DifferenceState(*known, next_inner, spare)
+        return Reply(estimates[1], estimates[0]), DifferenceState(*estimates, next_inner, spare)
 
 
 def _sum(known: Tensor, new: Tensor | Lazy, spare: Spare) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..core import Codec, Conversation, Message, Parameter, Reducer
 from ..core.described import parts_of
-from ..core.lazy import DeferredDifference, left_after
+from ..core.lazy import DeferredDifference, residual_after
 from ..core.precision import working
 from ..core.states import Spare
 from .average import Average, as_reducer
@@ -95,7 +95,7 @@ class ErrorFeedback(Wrapping):
         else:
             state.residual.added_to(x, self.decay, total)
             reply, next_inner = yield from inner.reduce(total, state.inner)
-        return reply, ErrorFeedbackState(left_after(total, reply.sent), next_inner, Spare(before), state.rate)
+        return reply, ErrorFeedbackState(residual_after(total, reply.sent), next_inner, Spare(before), state.rate)
 
     def at_rate(self, state: ErrorFeedbackState, rate: float) -> ErrorFeedbackState:
         """Rescale the residual to the new learning rate; at a rate of 0 the residual waits, as no update is applied."""

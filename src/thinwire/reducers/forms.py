@@ -1,4 +1,4 @@
-"""Other forms of a method: sharded, gathered, through a parameter server, or after its warm-up."""
+"""Converts a method to another form: sharded, gathered, through a parameter server, or after its warm-up."""
 
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -60,7 +60,7 @@ def served(method: Kind, rank: int | None = None, dedicated: bool | None = None)
                 return Server(what, codec, **given)
             case DGC(by=Reducer()):
                 return what
-            case AdaComp() | DGC():  # few entries of each rank; more of their sum, but far from all
+            case AdaComp() | DGC():  # ranks send few entries; their sum has more, but is sparse
                 return Server(what, Nonzero(), **given)
             case Server():
                 return replace(what, **given)
@@ -74,8 +74,8 @@ def served(method: Kind, rank: int | None = None, dedicated: bool | None = None)
 
 def _with_server(code: LGC) -> LGCServer:
     """The same settings but for `feedback`: a rank does not see what the server decodes for its own values."""
-    shared = {f.name: getattr(code, f.name) for f in fields(Learned) if f.name != "feedback"}
-    return LGCServer(**shared, feedback="none" if code.feedback == "own" else code.feedback)
+    settings = {f.name: getattr(code, f.name) for f in fields(Learned) if f.name != "feedback"}
+    return LGCServer(**settings, feedback="none" if code.feedback == "own" else code.feedback)
 
 
 def settled(method: Kind) -> Kind:
@@ -95,7 +95,7 @@ def settled(method: Kind) -> Kind:
 
 
 def _rewritten(what: Any, rule: Callable[[Any], Any]) -> Any:
-    """Apply a rule to a method and to the methods inside it, from the outside in; codecs inside them stay."""
+    """Apply a rule to a method and to the methods inside it, from the outside in; the codecs inside a codec stay."""
     what = rule(what)
     if isinstance(what, Wrapping | Strategy):
         return what.map_inner(lambda inner: _rewritten(inner, rule))

@@ -13,7 +13,7 @@ from ..kernels.sparse_tensor import SparseTensor
 from .average import STRIDE, Average, as_reducer
 from .learned import Learned
 
-MOST = 1e4  # limit of a value, in units of its layer's scale
+CLAMP = 1e4  # largest magnitude of a value, in units of its layer's scale
 
 
 class LeaderTopKState(NamedTuple):
@@ -35,22 +35,20 @@ class LeaderTopK(Reducer):
     ratio: float = 0.001  # of a layer's entries; lower: fewer bytes
     values: Codec | Learned = Identity()  # compression of the values
     least: int = 10  # positions per layer, at least
-    order: str | None = (
-        None  # of a layer's values: "index", the leader's "value" or "magnitude"; None: as `values` needs
-    )
+    order: str | None = None  # of a layer's values: by "index", the leader's "value" or "magnitude"; None: by `values`
     hold: int = 1  # steps between selections; higher: fewer bytes for positions, and less accurate ones
     ends: bool = False  # include the model's first and last matrix; else the first is dense, the last plain top-k
-    sizes: tuple[int, ...] = ()  # of the layers; set for a model
-    ranks: tuple[int, ...] = (0,)  # that are leaders in turn; set for a model
+    sizes: tuple[int, ...] = ()  # elements of each layer; set for a model
+    ranks: tuple[int, ...] = (0,)  # the leaders, in turn; set for a model
 
     def __post_init__(self) -> None:
         if isinstance(self.values, Average):  # the same as its codec alone
             object.__setattr__(self, "values", self.values.codec)
-        if not isinstance(self.values, Codec | Learned):  # a residual of values would be added at other positions
+        if not isinstance(self.values, Codec | Learned):  # not ErrorFeedback: the next step has other positions
             raise ValueError(f"LeaderTopK(values=...) takes a codec, LGC(...) or LGCServer(...), not {self.values!r}")
         LeaderPositions(self.ratio, self.least, self._order)
         if not (isinstance(self.hold, int) and self.hold > 0):
-            raise ValueError(f"LeaderTopK holds positions for 1 step or more, not {self.hold!r}")
+            raise ValueError(f"LeaderTopK takes a hold of 1 step or more, not {self.hold!r}")
         if not isinstance(self.ends, bool):
             raise ValueError(f"LeaderTopK(ends=...) is True or False, not {self.ends!r}")
 
@@ -104,18 +102,18 @@ class LeaderTopK(Reducer):
             scale = torch.repeat_interleave(shared.reduced, torch.tensor(counts, device=flat.device))
         scale = torch.where(scale == 0, 1, scale)
         if not is_finite(flat):
-            mine = torch.full_like(mine, torch.nan)  # wherever the NaN or infinity is, all ranks must see it
+            mine = torch.full_like(mine, torch.nan)  # the NaN may be at a position that is not sent
         # Where the leader's entries are far smaller than this rank's, values are clamped; the residual keeps the rest.
-        values = (mine / scale).clamp(-MOST, MOST)
+        values = (mine / scale).clamp(-CLAMP, CLAMP)
         reply, inner = yield from as_reducer(self.values).reduce(values, state.inner)
         sorted_, order = where.sort()
 
-        def spread(values: Tensor | Lazy) -> SparseTensor:
+        def at_positions(values: Tensor | Lazy) -> SparseTensor:
             return SparseTensor((materialize(values) * scale)[order].to(x.dtype), sorted_, x)
 
-        held = where if self.hold > 1 else state.where
-        return Reply(spread(reply.reduced), spread(reply.sent)), LeaderTopKState(
-            state.step + 1, state.seed + STRIDE, held, inner
+        positions = where if self.hold > 1 else state.where
+        return Reply(at_positions(reply.reduced), at_positions(reply.sent)), LeaderTopKState(
+            state.step + 1, state.seed + STRIDE, positions, inner
         )
 
     def inner_states(self, state: LeaderTopKState) -> tuple[tuple[Reducer, Any], ...]:

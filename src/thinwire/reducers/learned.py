@@ -16,8 +16,8 @@ from ..core.outcome import Learning
 from .auto_encoder import OPTIMIZERS, AutoEncoder, Trained, stepped
 from .average import STRIDE
 
-FORGETS = 0.1  # weight of the latest error in the running mean while training
-HOPELESS = 2.0  # larger relative errors, and NaN, count as this
+SMOOTHING = 0.1  # weight of the latest error in the running mean while training
+MAX_ERROR = 2.0  # relative errors are clamped to this; NaN counts as this
 
 
 class LearnedState(NamedTuple):
@@ -26,7 +26,7 @@ class LearnedState(NamedTuple):
     trained: Trained
     until: int  # the step at which training ends
     error: float  # relative error of the ranks' mean at the last check; a running mean while training
-    relearned: int
+    relearned: int  # number of retrainings
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,7 +113,7 @@ class Learned(Reducer):
         return state.step < state.until
 
     def decides(self, state: LearnedState) -> bool:
-        """Whether the error of this step decides about (re)training."""
+        """Whether training may end or start after this step, which depends on its error."""
         return state.step + 1 >= state.until
 
     def sends_all(self, state: LearnedState) -> bool:
@@ -121,27 +121,28 @@ class Learned(Reducer):
         return self.is_learning(state) or (state.step - state.until + 1) % self.check_every == 0
 
     def learning(self, state: LearnedState) -> Learning:
+        """A report on the code."""
         return Learning(state.error, state.relearned, self.is_learning(state))
 
     def trained_on(self, rows: Tensor, state: LearnedState) -> tuple[float, Trained]:
-        """The relative error on these values, and the auto-encoder, after a training step if it is training."""
-        rows, trained, learns = rows.cpu().float(), state.trained, self.is_learning(state)
+        """The relative error on these values, and the auto-encoder; during training, after a step on them."""
+        rows, trained, training = rows.cpu().float(), state.trained, self.is_learning(state)
         mean = rows.mean(0)
         size = float(mean.norm())
         if not 0 < size < inf:
             return state.error, trained  # all zeros, or not finite: no training step
-        with torch.set_grad_enabled(learns):
-            weights = trained.weights.clone().requires_grad_(learns)
+        with torch.set_grad_enabled(training):
+            weights = trained.weights.clone().requires_grad_(training)
             decoded, loss = self.decoded(weights, rows, state)
         error = float((decoded.detach() - mean).norm()) / size
-        error = error if error < HOPELESS else HOPELESS  # NaN, too
-        if not learns:
+        error = error if error < MAX_ERROR else MAX_ERROR  # NaN, too
+        if not training:
             return error, trained
         (gradient,) = torch.autograd.grad(loss, weights)
         after = stepped(trained, gradient, self.optimizer, self.rate)
         if not is_finite(after.weights):
             after = self.network.initial(trained.steps)
-        return error if trained.steps == 0 else state.error + FORGETS * (error - state.error), after
+        return error if trained.steps == 0 else state.error + SMOOTHING * (error - state.error), after
 
     def after(self, state: LearnedState, error: float, trained: Trained) -> LearnedState:
         """The state after a step in which the error was measured."""
@@ -150,22 +151,25 @@ class Learned(Reducer):
             until, relearned = step + max(1, self.learning_steps), relearned + 1
         return LearnedState(step, state.seed, trained, until, error, relearned)
 
-    def taught(
-        self, x: Tensor, state: LearnedState, teacher: int, ranks: tuple[int, ...], sizes: int | None = None
+    def train_on_one_rank(
+        self, x: Tensor, state: LearnedState, trainer: int, ranks: tuple[int, ...], sizes: int | None = None
     ) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
-        """One rank (the teacher) receives all values, trains, and sends the mean and, at the end, its first weights."""
-        received = yield Message(x, Identity(), state.seed, route=gather_to(teacher))
+        """One rank (the trainer) receives all values, trains on them, and sends the mean and the error.
+
+        At the end of training it also sends its first `sizes` weights; None: all of them.
+        """
+        received = yield Message(x, Identity(), state.seed, route=gather_to(trainer))
         answer, trained = x.new_zeros(len(x) + 1), state.trained
-        if received.reduced.ndim > x.ndim:  # only the teacher receives them
+        if received.reduced.ndim > x.ndim:  # only the trainer receives them
             rows = received.reduced[list(ranks)]
             error, trained = self.trained_on(rows, state)
             answer = torch.cat([rows.mean(0), x.new_tensor([error])])
-        shared = yield Message(answer, Identity(), state.seed, route=broadcast_from(teacher))
+        shared = yield Message(answer, Identity(), state.seed, route=broadcast_from(trainer))
         next_state = self.after(state, float(shared.reduced[-1]), trained)
         if self.is_learning(state) and not self.is_learning(next_state):
             weights = trained.weights
             count = len(weights) if sizes is None else sizes
-            new = yield Message(weights[:count].to(x.device), Identity(), state.seed, route=broadcast_from(teacher))
+            new = yield Message(weights[:count].to(x.device), Identity(), state.seed, route=broadcast_from(trainer))
             if received.reduced.ndim == x.ndim:
                 known = torch.cat([new.reduced.cpu(), weights[count:]])
                 next_state = next_state._replace(trained=trained._replace(weights=known))
@@ -180,6 +184,6 @@ class Learned(Reducer):
 
 
 def learning_of(reducer: Reducer, state: Any) -> Learning | None:
-    """The error of the learned code inside a reducer; None if it has none."""
-    found = (part.learning(its) for part, its in states_of(reducer, state) if isinstance(part, Learned))
+    """The state of the learned code inside a reducer; None if it has none."""
+    found = (part.learning(its_state) for part, its_state in states_of(reducer, state) if isinstance(part, Learned))
     return next(found, None)

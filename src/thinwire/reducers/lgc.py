@@ -23,9 +23,7 @@ class LGC(Learned):
     same_arithmetic: ClassVar[bool] = True
 
     feedback: str = "own"  # whose code error is the residual: the rank's "own" code, the "mean" code, or "none"
-    weights: str = (
-        "alike"  # all ranks receive all values and train "alike"; or one rank trains, and its weights are "sent"
-    )
+    weights: str = "alike"  # all ranks train "alike", on all values; or one rank trains, and its weights are "sent"
     ranks: tuple[int, ...] = (0,)  # set for a model
 
     FEEDBACKS: ClassVar[tuple[str, ...]] = ("own", "mean", "none")
@@ -48,11 +46,11 @@ class LGC(Learned):
         self, x: Tensor, state: LearnedState
     ) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
         if self.weights == "sent":
-            return (yield from self.taught(x, state, self.ranks[0], self.ranks))
+            return (yield from self.train_on_one_rank(x, state, self.ranks[0], self.ranks))
         received = yield Message(x, Identity(), state.seed, route=ALL_GATHER)
         rows = received.reduced[list(self.ranks)]
         error, trained = self.trained_on(rows, state)
-        if self.decides(state):  # ranks may differ in the last bits, but must take the same decision
+        if self.decides(state):  # errors may differ in the last bits between ranks, but the decision must not
             shared = yield Message(x.new_tensor([error]), Identity(), state.seed, route=broadcast_from(self.ranks[0]))
             error = float(shared.reduced)
         return rows.mean(0), self.after(state, error, trained)

@@ -23,7 +23,7 @@ class LGCServer(Learned):
     server has one decoder per rank; it decodes the common code for each rank and answers with the mean.
     """
 
-    innovation: float = 0.01  # ratio of the values that each rank sends of its own, the largest; higher: more bytes
+    innovation: float = 0.01  # fraction of its values, the largest, that each rank sends itself; higher: more bytes
     similarity: float = 0.0  # weight of the loss between the ranks' codes; the rest is for reconstruction
     decoders: str = "turn"  # by "turn": one for the leader, one for the rank after it, ...; or one per "rank"
     down: Codec = Cast("float16")  # codec of the mean, from the server to the ranks
@@ -36,13 +36,13 @@ class LGCServer(Learned):
         check_ratio("LGCServer", self.innovation)
         check_codec("LGCServer", "down", self.down)
         if self.decoders not in DECODERS:
-            raise ValueError(f"LGCServer has decoders by {' or by '.join(map(repr, DECODERS))}, not {self.decoders!r}")
+            raise ValueError(f"LGCServer takes decoders of {' or '.join(map(repr, DECODERS))}, not {self.decoders!r}")
         if not 0 <= self.similarity < 1:
             raise ValueError(f"LGCServer takes a similarity of 0 or more and below 1, not {self.similarity!r}")
 
     @property
     def network(self) -> AutoEncoder:
-        return AutoEncoder(self.channels, decoders=len(self.ranks), beside=True)
+        return AutoEncoder(self.channels, decoders=len(self.ranks), extra_channel=True)
 
     def for_leader(self, parameter: Parameter, hold: int) -> Learned:
         if parameter.server is None:
@@ -53,7 +53,7 @@ class LGCServer(Learned):
         self, x: Tensor, state: LearnedState
     ) -> Generator[Message, Reply[Any], tuple[Tensor, LearnedState]]:
         encoder = self.network.sizes[0]  # decoders stay at the server
-        return (yield from self.taught(x, state, self.rank, self.ranks, encoder))
+        return (yield from self.train_on_one_rank(x, state, self.rank, self.ranks, encoder))
 
     def coded(self, x: Tensor, state: LearnedState) -> Generator[Message, Reply[Any], Reply[Tensor]]:
         weights, network = state.trained.weights, self.network
@@ -77,7 +77,7 @@ class LGCServer(Learned):
         return restored.mean(0), (1 - self.similarity) * reconstruction + self.similarity * apart
 
     def _restored(self, weights: Tensor, code: Tensor, own: Tensor, state: LearnedState) -> Tensor:
-        """The common code decoded for each rank, with the values that this rank sent itself where it sent any."""
+        """The common code decoded for each rank; where the rank sent its own value, that value."""
         first = self._leader(state) if self.decoders == "turn" else 0
         which = [(k - first) % len(own) for k in range(len(own))]
         length = own.shape[1]

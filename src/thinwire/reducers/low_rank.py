@@ -1,4 +1,4 @@
-"""Shared by the low-rank reducers. Factors are stored as rows [rank, n], the layout with fast products."""
+"""Helpers of the low-rank reducers. Factors are stored as rows [rank, n], the layout with fast products."""
 
 from math import inf
 

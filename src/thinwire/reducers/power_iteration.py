@@ -25,7 +25,7 @@ class PowerIteration(Reducer):
     """Low-rank compression by alternating power iteration: the one-factor-per-round form of PowerSGD.
 
     Each iteration sends one low-rank factor of the matrix, left and right in turn. Further iterations of a step
-    approximate what the earlier ones left over; the result is the sum of their products.
+    approximate the residual of the earlier ones; the result is the sum of their products.
     """
 
     same_arithmetic: ClassVar[bool] = True
@@ -58,20 +58,20 @@ class PowerIteration(Reducer):
         return PowerState(left, right, from_left=False, seed=seed)
 
     def reduce(self, x: Tensor, state: PowerState) -> Conversation:
-        left_over = as_matrix(x)
-        pieces: list[Reply[LowRankProduct]] = []
+        remainder = as_matrix(x)
+        products: list[Reply[LowRankProduct]] = []
         for iteration in range(self.iterations):
             if iteration:
-                left_over = DeferredDifference(left_over, pieces[-1].sent).dense()
+                remainder = DeferredDifference(remainder, products[-1].sent).dense()
             from_left = state.from_left
             basis = orthonormal(state.left if from_left else state.right)
-            image = yield Message((sums if from_left else dots)(basis, left_over), self.codec, state.seed)
+            image = yield Message((sums if from_left else dots)(basis, remainder), self.codec, state.seed)
             factors = [(basis, side) if from_left else (side, basis) for side in image]
-            pieces.append(Reply(*(LowRankProduct(left, right, left_over) for left, right in factors)))
+            products.append(Reply(*(LowRankProduct(left, right, remainder) for left, right in factors)))
             new = renewed(image.reduced, state.right if from_left else state.left)
             left, right = (state.left, new) if from_left else (new, state.right)
             state = PowerState(left, right, not from_left, state.seed + STRIDE)
-        reduced, sent = (_concatenated(products, x) for products in zip(*pieces, strict=True))
+        reduced, sent = (_concatenated(column, x) for column in zip(*products, strict=True))
         return Reply(reduced, sent), state
 
 

@@ -42,7 +42,7 @@ class Server(Reducer):
         check_codec("Server", "down", self.down)
         if any(getattr(part, "by_rate", False) for part in parts_of(self.up)):
             raise ValueError(f"{self.up!r} uses the learning rate, which a server does not support")
-        if not isinstance(self.up, Reducer):  # then the server keeps a residual
+        if not isinstance(self.up, Reducer):  # the server keeps a residual, so `down` must be a contraction
             shrunk("Server", self.down)
         if any(isinstance(part, Server | Sharded) for part in parts_of(self.up)):
             raise ValueError(f"{self.up!r} has its own server, so it cannot go through this one")
@@ -52,7 +52,7 @@ class Server(Reducer):
             raise ValueError(f"Server(dedicated=...) is True or False, not {self.dedicated!r}")
 
     def map_inner(self, change: Callable[[Any], Any]) -> Self:
-        return replace(self, up=change(self.up))  # of what `down` loses, the server keeps a residual
+        return replace(self, up=change(self.up))  # not `down`: the server keeps a residual for its error
 
     @property
     def lossless(self) -> bool:
@@ -89,7 +89,7 @@ class Server(Reducer):
     def diagnose(self, parameters: Collection[Parameter]) -> list[str]:
         if self.down == Identity() or not self.is_linear:
             return []
-        return [f"{self.down!r} has no effect in {self!r}: linear messages are answered as they came"]
+        return [f"{self.down!r} has no effect in {self!r}: linear messages are answered through their own codec"]
 
     def init(self, like: Tensor, seed: int) -> Any:
         if isinstance(self.up, Reducer):

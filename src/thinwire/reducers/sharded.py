@@ -29,7 +29,7 @@ class Sharded(Reducer):
         shrunk("Sharded", self.down)
 
     def map_inner(self, change: Callable[[Any], Any]) -> Self:
-        return replace(self, up=change(self.up))  # of what `down` loses, the servers keep a residual
+        return replace(self, up=change(self.up))  # not `down`: the servers keep a residual for its error
 
     @property
     def message_codec(self) -> Codec:

@@ -7,7 +7,7 @@ from .average import as_reducer
 class Wrapping(Reducer):
     """A reducer around others, each of which could stand alone.
 
-    What holds for a method (its form with a server, say) holds for the methods inside it: `map_inner` reaches them.
+    `forms` converts the methods inside it, through `map_inner`: to a form with a server, for example.
     """
 
     @property

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..core import Factoring, Rounds
 from ..methods import notation_of
-from ..strategies import Consensus, all_who_train, consensus, leading
+from ..strategies import Consensus, consensus, leading, training_peers
 from ..strategies.ab_training import export, merged, smaller
 from .replica_of import local
 from .session import Session
@@ -23,7 +23,7 @@ def average_model(session: Session, model: nn.Module) -> nn.Module:
     def rounds(size: int) -> Rounds:
         strategy = session.strategy
         parameters = strategy.effective(session.replica)
-        return consensus(parameters, _buffers(model), strategy.weight_of(session.state), all_who_train(strategy, size))
+        return consensus(parameters, _buffers(model), strategy.weight_of(session.state), training_peers(strategy, size))
 
     found: Consensus = session.run_collective("average()", rounds)
     session.meter.consensus = found.distance

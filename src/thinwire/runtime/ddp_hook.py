@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..core import GradientAveraging
 from ..methods import notation_of
-from ..reducers import goes_by_rate
+from ..reducers import uses_learning_rate
 from ..strategies import Unit
 from ..transports import GradBucket, averaged_bucket
 from .session import Session
@@ -117,7 +117,7 @@ class Buckets:
             return ValueError(
                 "Join(divide_by_initial_world_size=False) is not supported: thinwire divides by all ranks"
             )
-        if goes_by_rate(self.strategy) and self.session.replica.rate is None:
+        if uses_learning_rate(self.strategy) and self.session.replica.rate is None:
             return ValueError(
                 f"{notation_of(self.strategy)} needs the learning rate: call handle.set_lr(...) before backward()"
             )

@@ -16,7 +16,7 @@ from ..core.lazy import is_finite
 from ..core.outcome import Learning, NonFinite, StepResult
 from ..core.states import plain, restored
 from ..methods import notation_of
-from ..reducers import goes_by_rate
+from ..reducers import uses_learning_rate
 from ..transports import (
     Meter,
     PeerLostError,
@@ -147,7 +147,7 @@ class Session:
 
     def set_lr(self, lr: Tensor | float | None) -> None:
         """Set the learning rate, if the method needs it."""
-        if not goes_by_rate(self.strategy):
+        if not uses_learning_rate(self.strategy):
             return
         if lr is None or not 0 <= float(lr) < inf:
             raise ValueError(f"{notation_of(self.strategy)} needs a learning rate of 0 or more, not {lr!r}")

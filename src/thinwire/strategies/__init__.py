@@ -4,7 +4,7 @@ from ..core.layer_report import Layer
 from .ab_training.ab_training import ABTraining
 from .ab_training.synchronization import factored_model_of
 from .consensus import Consensus, consensus
-from .data_parallel import DataParallel, all_who_train
+from .data_parallel import DataParallel, training_peers
 from .decentralized import Decentralized
 from .easgd import EASGD
 from .edge_gossip import EdgeGossip
@@ -34,9 +34,9 @@ __all__ = [
     "OuterSGD",
     "PushSum",
     "Unit",
-    "all_who_train",
     "check_placed",
     "consensus",
     "factored_model_of",
     "leading",
+    "training_peers",
 ]

@@ -20,11 +20,11 @@ class Consensus(NamedTuple):
 def consensus(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], weight: float, peers: Peers) -> Rounds:
     """Returns a Consensus. Parameters are weighted by rank; floating-point buffers are averaged with equal weights."""
     weights = torch.tensor([weight], dtype=torch.float64, device=next(iter(parameters.values())).device)
-    kept = {name: x for name, x in buffers.items() if x.is_floating_point()}
+    floating = {name: x for name, x in buffers.items() if x.is_floating_point()}
     conversations = [_mean(x.detach().to(working(x.dtype)) * weight) for x in parameters.values()]
-    conversations += [_mean(x.detach().to(working(x.dtype))) for x in kept.values()]
+    conversations += [_mean(x.detach().to(working(x.dtype))) for x in floating.values()]
     total, *means = yield from lockstep([(peers, conversation) for conversation in (_mean(weights), *conversations)])
-    found = dict(zip((*parameters, *kept), means, strict=True))
+    found = dict(zip((*parameters, *floating), means, strict=True))
     for name in parameters:
         found[name] = found[name] / float(total)
     deviation = sum(_square(found[name] - p.detach()) for name, p in parameters.items())

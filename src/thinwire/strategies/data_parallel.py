@@ -68,7 +68,7 @@ class DataParallel(GradientAveraging):
         gradients = {name: p.grad for name, p in replica.parameters.items() if p.grad is not None}
         units, peers = self.units(replica), self.peers(replica.size)
         conversations = [(peers, _converse(unit, gradients, state[unit.key], replica.rate)) for unit in units]
-        server = min(servers(self.reducer), default=None)  # if gradients go through a server, so does this
+        server = min(servers(self.reducer), default=None)  # through which `_used_by_any` is sent, too
         shared_use = [(peers, _used_by_any(used, replica, server))] if replica.size > 1 else []
         results = yield from lockstep([*conversations, *shared_use])
         used_by_any = results.pop() if shared_use else used
@@ -109,9 +109,9 @@ class DataParallel(GradientAveraging):
 
     def diagnose(self, replica: Replica, parameters: Collection[Parameter]) -> list[str]:
         used = [unit.reducer for unit in self.units(replica)]
-        leads = any(isinstance(part, LeaderTopK) for part in parts_of(self))
+        has_leader = any(isinstance(part, LeaderTopK) for part in parts_of(self))
         found = []
-        if leads and not any(isinstance(part, LeaderTopK) for reducer in used for part in parts_of(reducer)):
+        if has_leader and not any(isinstance(part, LeaderTopK) for reducer in used for part in parts_of(reducer)):
             found.append("LeaderTopK has no effect: this model has no matrix between its first and its last")
         found += super().diagnose(replica, parameters)
         if not as_reducer(self.reducer).lossless and all(reducer.lossless for reducer in used):
@@ -127,7 +127,7 @@ class DataParallel(GradientAveraging):
         return learned_codes(self.units(replica), state)
 
 
-def all_who_train(strategy: Strategy, size: int) -> Peers:
+def training_peers(strategy: Strategy, size: int) -> Peers:
     """The mean over all ranks that train, for any strategy."""
     return strategy.peers(size) if isinstance(strategy, DataParallel) else all_ranks(size)
 
@@ -136,7 +136,7 @@ def _step_result(
     units: Collection[Unit], results: list[tuple[State, NonFinite | None]], state: dict[str, State]
 ) -> StepResult:
     states = {unit.key: new for unit, (new, _) in zip(units, results, strict=True)}
-    return StepResult(state | states, tuple(lost for _, lost in results if lost))
+    return StepResult(state | states, tuple(nonfinite for _, nonfinite in results if nonfinite))
 
 
 def _used_by_any(

@@ -73,9 +73,9 @@ class EASGD(Independent):
                 for unit, c in zip(units, conversations, strict=True)
             ]
         )
-        lost = tuple(mean.nonfinite for mean in received if mean.nonfinite)
-        if lost:
-            return StepResult(state, lost)
+        nonfinite = tuple(mean.nonfinite for mean in received if mean.nonfinite)
+        if nonfinite:
+            return StepResult(state, nonfinite)
         centers, states = {}, {}
         for unit, mean in zip(units, received, strict=True):
             unit.write(here[unit.key].sub_(differences[unit.key].mul_(self.rate / replica.size)), replica.parameters)

@@ -23,9 +23,9 @@ class EdgeState(NamedTuple):
 class EdgeGossip(Decentralized):
     """Gossip on differences: after each local step, the ends of every edge compress the difference of their models.
 
-    With `PowerIteration`, this is PowerGossip (Vogels et al., 2020). Both ends of an edge hold the same low-rank
+    With `PowerIteration`, this is PowerGossip (Vogels et al., 2020). Both ends of an edge keep the same low-rank
     factors of the difference, and every message improves one factor. Further iterations in a step work on the residual
-    of the earlier ones. Vectors, and matrices that low-rank factors do not make smaller, are sent dense.
+    of the earlier ones. Vectors, and matrices that low-rank factors hardly compress, are sent dense.
     """
 
     reducer: Codec | Reducer
@@ -72,7 +72,7 @@ class EdgeGossip(Decentralized):
         edges, units = self.graph(replica.size).edges_of(replica.rank), self.units(replica)
         states = {topic: dict(of_units) for topic, of_units in state.edges.items()}
         work = {unit.key: _work(unit, replica) for unit in units}
-        lost: list[NonFinite] = []
+        nonfinite: list[NonFinite] = []
         for iteration in range(self.iterations):
             sent = [unit for unit in units if not (iteration and unit.reducer == Average())]
             pairs = [(unit, edge) for unit in sent for edge in edges]
@@ -80,11 +80,11 @@ class EdgeGossip(Decentralized):
             for (unit, edge), (new, found) in zip(pairs, (yield from lockstep(conversations)), strict=True):
                 states[edge.topic][unit.key] = new
                 if isinstance(found, NonFinite):
-                    lost.append(found)
+                    nonfinite.append(found)
                 else:
                     found.add_to(work[unit.key], self._weight(replica, edge))
-        if lost:
-            return StepResult(state, tuple(lost))
+        if nonfinite:
+            return StepResult(state, tuple(nonfinite))
         for unit in units:
             unit.write(work[unit.key], replica.parameters)
         return StepResult(EdgeState(state.steps + 1, states))
@@ -96,13 +96,13 @@ class EdgeGossip(Decentralized):
         return weight if replica.rank == low else -weight
 
     def rejoin(self, replica: Replica) -> Rounds:
-        """Begin again with fresh factors, the same on both ends of each edge."""
+        """Restart with new random factors, the same on both ends of each edge."""
         yield from ()
         return StepResult(self.init(replica)._replace(steps=1))
 
 
 def _started(edge: Peers, units: Iterable[Unit], replica: Replica) -> dict[str, State]:
-    """The initial state of an edge, sampled with a seed that is its own and the same on both ends."""
+    """The initial state of an edge, sampled with one seed per edge, the same on both ends."""
     (low, _), (high, _) = edge.weights
     pair = low * replica.size + high
     return {
@@ -112,7 +112,7 @@ def _started(edge: Peers, units: Iterable[Unit], replica: Replica) -> dict[str, 
 
 
 def _work(unit: Unit, replica: Replica) -> Tensor:
-    """A working copy of a unit's parameters; the model changes only once all edges are done."""
+    """A copy of a unit's parameters to work on; the model changes only after all edges."""
     x = unit.gathered(replica.parameters)
     return x.to(working(x.dtype), copy=True).contiguous()
 
@@ -132,7 +132,7 @@ class EdgeDifference(NamedTuple):
 def _difference(
     unit: Unit, x: Tensor, replica: Replica, state: State
 ) -> Generator[Message, Reply[Tensor], tuple[State, EdgeDifference | NonFinite]]:
-    """One iteration of a unit over an edge."""
+    """Run one iteration for a unit on an edge; returns its next state and the estimated difference."""
     reducer = unit.reducer
     single = replace(reducer, iterations=1) if isinstance(reducer, PowerIteration) else reducer
     done = yield from watched(single.reduce(x, state), unit.key)

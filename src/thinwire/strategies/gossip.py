@@ -45,9 +45,7 @@ class Gossip(Decentralized):
 
     reducer: Codec | Reducer
     topology: Topology = Ring()
-    rate: float = (
-        1.0  # fraction by which a replica moves to its neighbors' mean; lower: stable under stronger compression
-    )
+    rate: float = 1.0  # fraction by which a replica moves to its neighbors' mean; lower: for stronger compression
     fuse_below: int = 4096  # in elements: smaller tensors share one conversation, unless their shape matters
 
     def __post_init__(self) -> None:
@@ -98,7 +96,9 @@ class Gossip(Decentralized):
         conversations = [(peers, _mixed(unit, replica.parameters, state.units[unit.key], self.rate)) for unit in units]
         results = yield from lockstep(conversations)
         states = {unit.key: new for unit, (new, _) in zip(units, results, strict=True)}
-        return StepResult(GossipState(state.round + 1, states), tuple(lost for _, lost in results if lost))
+        return StepResult(
+            GossipState(state.round + 1, states), tuple(nonfinite for _, nonfinite in results if nonfinite)
+        )
 
     def unit_states(self, state: GossipState) -> dict[str, State]:
         return state.units
@@ -114,7 +114,7 @@ def _initial(unit: Unit, replica: Replica) -> State:
     """Replicas are identical at the start, so every rank has exact copies of its neighbors."""
     x = unit.gathered(replica.parameters)
     if isinstance(unit.reducer, Difference):
-        return unit.reducer.knowing(x, unit.seed)
+        return unit.reducer.init_at(x, unit.seed)
     return unit.reducer.init(x, unit.seed)
 
 

@@ -28,7 +28,7 @@ class RankLayout(NamedTuple):
     """A rank's group, and its column: the ranks of all groups that exchange the same shard of the parameters."""
 
     group: tuple[int, ...]
-    shares: tuple[frozenset[str], ...]  # names of the parameters in the shard of each of the group's first ranks
+    shares: tuple[frozenset[str], ...]  # by rank of the group: the names of the parameters in its shard
     column: tuple[int, ...]  # empty if this rank has no shard
 
 
@@ -36,8 +36,9 @@ class RankLayout(NamedTuple):
 class Hierarchical(Independent):
     """Two-level training: one method within groups of ranks, such as a machine's, another between the groups.
 
-    Replicas within a group are identical when groups exchange. So each rank of a group exchanges a shard of the
-    parameters with the other groups, every shard crosses the slow link once, and the group then shares the results.
+    Replicas within a group are identical when groups exchange. So each rank of a group exchanges one shard of the
+    parameters with the other groups, and then broadcasts the result within its group. Every shard crosses the slow
+    link once.
 
     Examples:
         >>> from thinwire import GroupsOf, Hierarchical, Identity, LocalSGD
@@ -122,33 +123,33 @@ class Hierarchical(Independent):
         layout, outer = self.layout(replica), self._between()
         rounds = self._within().before_update(part_of(replica, layout.group), state.inner)
         inner = yield from within(layout.group, rounds, INSIDE)
-        state, lost = state._replace(inner=inner.state), list(inner.nonfinite)
+        state, nonfinite = state._replace(inner=inner.state), list(inner.nonfinite)
         if not layout.shares or (isinstance(outer, LocalSGD) and state.step >= outer.after):
             return StepResult(state, inner.nonfinite)
         if layout.column:
             outer_result = yield from within(
                 layout.column, outer.before_update(_for_others(replica, layout), state.outer)
             )
-            state, lost = state._replace(outer=outer_result.state), [*lost, *outer_result.nonfinite]
-        lost += yield from within(layout.group, _share_gradients(replica, layout), INSIDE)
-        return StepResult(state, tuple(lost))
+            state, nonfinite = state._replace(outer=outer_result.state), [*nonfinite, *outer_result.nonfinite]
+        nonfinite += yield from within(layout.group, _share_gradients(replica, layout), INSIDE)
+        return StepResult(state, tuple(nonfinite))
 
     def after_update(self, replica: Replica, state: HierarchicalState) -> Rounds:
         layout, outer = self.layout(replica), self._between()
         state = state._replace(step=state.step + 1)
         rounds = self._within().after_update(part_of(replica, layout.group), state.inner)
         inner = yield from within(layout.group, rounds, INSIDE)
-        state, lost = state._replace(inner=inner.state), list(inner.nonfinite)
+        state, nonfinite = state._replace(inner=inner.state), list(inner.nonfinite)
         if layout.column:
             outer_result = yield from within(
                 layout.column, outer.after_update(_for_others(replica, layout), state.outer)
             )
-            state, lost = state._replace(outer=outer_result.state), [*lost, *outer_result.nonfinite]
+            state, nonfinite = state._replace(outer=outer_result.state), [*nonfinite, *outer_result.nonfinite]
         if layout.shares and isinstance(outer, LocalSGD) and outer.synchronizes(state.step):
-            lost += yield from within(layout.group, _share_parameters(replica, layout), INSIDE)
+            nonfinite += yield from within(layout.group, _share_parameters(replica, layout), INSIDE)
             if isinstance(within_group := self._within(), LocalSGD):
                 state = state._replace(inner=within_group.reanchored(part_of(replica, layout.group), state.inner))
-        return StepResult(state, tuple(lost))
+        return StepResult(state, tuple(nonfinite))
 
     def layout(self, replica: Replica) -> RankLayout:
         groups = self.groups_of(replica.size, replica.hosts)
@@ -189,22 +190,27 @@ def _share(replica: Replica, names: Collection[str]) -> Replica:
 
 
 def _share_parameters(replica: Replica, layout: RankLayout) -> Rounds:
-    """Each rank of a group broadcasts its shard within the group. Returns what is not finite."""
+    """Each rank of a group broadcasts its shard within the group. Returns the parameters that are not finite."""
     yield from broadcast(replica.parameters, _sources(layout), len(layout.group))
     return _not_finite(replica.parameters, "parameters")
 
 
 def _share_gradients(replica: Replica, layout: RankLayout) -> Rounds:
-    """The same for gradients, and for which parameters have one in any group."""
+    """Like `_share_parameters`, for gradients and for flags: whether a parameter has a gradient in any group."""
     gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in replica.parameters.items()}
-    used = {f"whether {n}": torch.full((1,), float(p.grad is not None)) for n, p in replica.parameters.items()}
+    used = {_flag(n): torch.full((1,), float(p.grad is not None)) for n, p in replica.parameters.items()}
     used = {name: x.to(next(iter(gradients.values())).device) for name, x in used.items()}
     sources = _sources(layout)
-    sources |= {f"whether {name}": source for name, source in sources.items()}
+    sources |= {_flag(name): source for name, source in sources.items()}
     yield from broadcast(gradients | used, sources, len(layout.group))
     for name, p in replica.parameters.items():
-        p.grad = gradients[name] if used[f"whether {name}"] else None
+        p.grad = gradients[name] if used[_flag(name)] else None
     return _not_finite(gradients, "gradient")
+
+
+def _flag(name: str) -> str:
+    """The key of a parameter's flag: whether it has a gradient."""
+    return f"has a gradient: {name}"
 
 
 def _sources(layout: RankLayout) -> dict[str, int]:

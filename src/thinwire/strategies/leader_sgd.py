@@ -16,7 +16,7 @@ from .broadcasts import broadcast
 from .independent import Independent
 from .units import Unit, check_fuse_below, checked_exchange, units_of
 
-LARGEST = 1e300  # a loss that is not a number counts as this
+LARGEST = 1e300  # a loss that is not finite counts as this
 
 
 class LeaderSGDState(NamedTuple):
@@ -24,7 +24,7 @@ class LeaderSGDState(NamedTuple):
     losses: Tensor  # a ring buffer of the last `window` losses
     seeds: dict[str, int]
     local: dict[str, Tensor]  # the group leader's parameters as last received; empty unless stale_pull is set
-    overall: dict[str, Tensor]  # the same of the leader of all ranks
+    overall: dict[str, Tensor]  # the same for the leader of all ranks
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,8 +39,8 @@ class LeaderSGD(Independent):
     every: int = 16  # steps between pulls to the leader of all ranks
     pull: float = 0.1  # fraction of the difference; more: replicas stay closer, and explore less
     groups: Grouping = OneGroup()
-    local_every: int = 4  # the same within groups, if there are several
-    local_pull: float = 0.1
+    local_every: int = 4  # steps between pulls within groups, if there are several
+    local_pull: float = 0.1  # fraction of the difference to the group's leader
     window: int = 8  # losses whose mean is compared; more: less noise, older losses
     stale_pull: float = 0.0  # pull to the leaders as last received, spread over the steps in between
     fuse_below: int = 4096  # in elements: smaller tensors share one conversation
@@ -99,7 +99,7 @@ class LeaderSGD(Independent):
         if self.stale_pull:
             _pull(units, replica, state.local, self.stale_pull / self.local_every)
             _pull(units, replica, state.overall, self.stale_pull / self.every)
-        # Both leaders send the parameters that their losses were measured with: before any pull.
+        # Pulls come last, so that both leaders send the parameters with which their losses were measured.
         leaders: list[tuple[LeaderModel, float]] = []
         if group and state.step % self.local_every == 0:
             of_group = yield from within(group, self._leader(part_of(replica, group), state))
@@ -109,10 +109,10 @@ class LeaderSGD(Independent):
             of_all = yield from self._leader(replica, state)
             state = state._replace(seeds=of_all.seeds, overall=of_all.tensors if self.stale_pull else {})
             leaders.append((of_all, self.pull))
-        lost = tuple(what for leader, _ in leaders for what in leader.nonfinite)
-        for leader, pull in () if lost else leaders:
+        nonfinite = tuple(dropped for leader, _ in leaders for dropped in leader.nonfinite)
+        for leader, pull in () if nonfinite else leaders:
             _pull(units, replica, leader.tensors, pull)
-        return StepResult(state, lost)
+        return StepResult(state, nonfinite)
 
     def loss_of(self, state: LeaderSGDState) -> float:
         """The mean of the last losses; infinite if not finite, so that a diverged replica never leads."""
@@ -123,9 +123,8 @@ class LeaderSGD(Independent):
         """Elect a leader and receive its parameters. Returns a LeaderModel."""
         units, peers = self.units(replica), all_ranks(replica.size)
         leader = yield from elect_leader(replica, self.loss_of(state), unit=units[0].key)
-        here = [
-            unit.gathered(replica.parameters).clone() for unit in units
-        ]  # copies: parameters change while the leader sends
+        # Copies, as parameters may change while the leader sends.
+        here = [unit.gathered(replica.parameters).clone() for unit in units]
         conversations = [
             _from_leader(x, self.codec, leader, state.seeds[unit.key]) for unit, x in zip(units, here, strict=True)
         ]
@@ -183,8 +182,8 @@ def _from_leader(x: Tensor, codec: Codec, leader: int, seed: int) -> Conversatio
     return reply, seed + STRIDE
 
 
-def _pull(units: tuple[Unit, ...], replica: Replica, leader: Mapping[str, Tensor], part: float) -> None:
+def _pull(units: tuple[Unit, ...], replica: Replica, leader: Mapping[str, Tensor], fraction: float) -> None:
     """Move the replica to a leader by a fraction of the difference; the leader itself does not move."""
     for unit in units if leader else ():
         x, there = unit.copied(replica.parameters), leader[unit.key]
-        unit.write(there if part == 1 else x.add_((there - x).mul_(part)), replica.parameters)
+        unit.write(there if fraction == 1 else x.add_((there - x).mul_(fraction)), replica.parameters)

@@ -18,7 +18,7 @@ from .outer_sgd import OuterSGD
 from .units import Unit, check_fuse_below, checked_exchange, units_of
 
 AVERAGED = DataParallel(Average())
-WARM_UP = "warming up"  # what the meter counts its bytes under
+WARM_UP = "warming up"  # the meter's key for bytes of the dense steps
 
 
 class LocalSGDState(NamedTuple):
@@ -26,7 +26,7 @@ class LocalSGDState(NamedTuple):
     units: dict[str, State]
     anchors: dict[str, Tensor]  # the parameters after the last synchronization, the same on all ranks
     velocities: dict[str, Tensor]  # of the outer optimizer, if it has momentum
-    left: dict[str, Tensor] | None = None  # this replica's parameters when the synchronization in flight began
+    at_launch: dict[str, Tensor] | None = None  # this replica's parameters when the synchronization in flight started
 
 
 class Synchronized(NamedTuple):
@@ -75,8 +75,8 @@ class LocalSGD(Independent, Overlapping):
         kinds = {type(part) for part in parts_of(reducer)}
         if self.outer.momentum and ErrorFeedback in kinds and kinds & {TopK, RandomK}:
             warnings.warn(
-                f"{self!r} is known to train badly: error feedback is late for outer momentum. "
-                "Leave out one of them: OuterSGD() with error feedback, as sparseloco does, or momentum without it",
+                f"{self!r} is known to train badly: residuals are sent too late for outer momentum. "
+                "Use one of the two: error feedback with OuterSGD(), as in sparseloco, or momentum without it",
                 stacklevel=4,
             )
 
@@ -145,8 +145,8 @@ class LocalSGD(Independent, Overlapping):
 
     def launch(self, replica: Replica, state: LocalSGDState) -> tuple[LocalSGDState, Rounds]:
         units = self.units(replica)
-        left = {unit.key: unit.copied(replica.parameters) for unit in units}
-        return state._replace(left=left), _synchronize(units, state.anchors, left, state.units, replica)
+        here = {unit.key: unit.copied(replica.parameters) for unit in units}
+        return state._replace(at_launch=here), _synchronize(units, state.anchors, here, state.units, replica)
 
     def in_flight(self, state: LocalSGDState) -> Synchronized:
         return Synchronized(state.anchors, state.units, ())
@@ -155,9 +155,9 @@ class LocalSGD(Independent, Overlapping):
         self, replica: Replica, state: LocalSGDState, arrived: Synchronized
     ) -> tuple[LocalSGDState, tuple[NonFinite, ...]]:
         """Step the anchor with the outer optimizer; add the local steps taken during the exchange."""
-        assert state.left is not None, "it was launched"
+        assert state.at_launch is not None, "no synchronization was launched"
         if arrived.nonfinite:
-            return state._replace(left=None), arrived.nonfinite
+            return state._replace(at_launch=None), arrived.nonfinite
         anchors, velocities = {}, {}
         for unit in self.units(replica):
             anchor, velocity = self.outer.step(
@@ -165,7 +165,7 @@ class LocalSGD(Independent, Overlapping):
             )
             target = anchor
             if self.delay:
-                target = unit.copied(replica.parameters).sub_(state.left[unit.key]).add_(anchor)
+                target = unit.copied(replica.parameters).sub_(state.at_launch[unit.key]).add_(anchor)
             unit.write(target, replica.parameters)
             anchors[unit.key] = anchor
             if velocity is not None:
@@ -173,7 +173,7 @@ class LocalSGD(Independent, Overlapping):
         return LocalSGDState(state.step, arrived.states, anchors, velocities), ()
 
     def reanchored(self, replica: Replica, state: LocalSGDState) -> LocalSGDState:
-        """All replicas were changed alike right after a synchronization: the current parameters are the new anchor."""
+        """Take the current parameters as the new anchor, after all replicas were changed in the same way."""
         return state._replace(anchors={unit.key: unit.copied(replica.parameters) for unit in self.units(replica)})
 
     def unit_states(self, state: LocalSGDState) -> dict[str, State]:
@@ -183,12 +183,12 @@ class LocalSGD(Independent, Overlapping):
 def _synchronize(
     units: tuple[Unit, ...],
     anchors: dict[str, Tensor],
-    left: dict[str, Tensor],
+    here: dict[str, Tensor],
     states: dict[str, State],
     replica: Replica,
 ) -> Rounds:
     peers = all_ranks(replica.size)
-    conversations = [unit.reducer.reduce(anchors[unit.key] - left[unit.key], states[unit.key]) for unit in units]
+    conversations = [unit.reducer.reduce(anchors[unit.key] - here[unit.key], states[unit.key]) for unit in units]
     received = yield from lockstep(
         [(peers, checked_exchange(unit, c, replica.parameters)) for unit, c in zip(units, conversations, strict=True)]
     )

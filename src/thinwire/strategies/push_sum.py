@@ -83,7 +83,7 @@ class PushSum(Decentralized, Overlapping):
         return PushSumState(1.0, 0, {unit.key: unit.seed for unit in self.units(replica)})
 
     def before_update(self, replica: Replica, state: PushSumState) -> Rounds:
-        """The update applies to parameters times weight; if the weight is not 1, `after_update` rescales it."""
+        """If the weight is not 1, keep the parameters: `after_update` divides the optimizer's step by the weight."""
         yield from ()
         if state.weight == 1:
             return StepResult(state)
@@ -93,7 +93,7 @@ class PushSum(Decentralized, Overlapping):
     def after_update(self, replica: Replica, state: PushSumState) -> Rounds:
         if state.start is not None:
             for name, p in replica.parameters.items():
-                # The optimizer's step is that of parameters times weight: divide it by the weight.
+                # The optimizer's step is for parameters times weight.
                 before, step = state.start[name], p.detach() - state.start[name]
                 p.detach().copy_(before + step / state.weight)
         state = state._replace(start=None)
@@ -145,19 +145,19 @@ def _push(
     peers: Peers,
     shares: dict[str, Tensor],
     state: PushSumState,
-    given: float,
+    pushed: float,
     replica: Replica,
 ) -> Rounds:
     weight = torch.tensor([state.weight], dtype=torch.float64, device=next(iter(replica.parameters.values())).device)
     conversations = [
-        (peers, _push_unit(unit, shares[unit.key], state.seeds[unit.key], given, replica)) for unit in units
+        (peers, _push_unit(unit, shares[unit.key], state.seeds[unit.key], pushed, replica)) for unit in units
     ]
     *results, received = yield from lockstep([*conversations, (peers, _push_weight(weight, units[0].key))])
     return Arrived(
         float(received),
         {unit.key: added for unit, (added, _, _) in zip(units, results, strict=True)},
         {unit.key: seed for unit, (_, seed, _) in zip(units, results, strict=True)},
-        tuple(lost for _, _, lost in results if lost),
+        tuple(nonfinite for _, _, nonfinite in results if nonfinite),
     )
 
 
@@ -167,11 +167,11 @@ def _push_weight(weight: Tensor, unit: str) -> Generator[Message, Reply[Tensor],
 
 
 def _push_unit(
-    unit: Unit, x: Tensor, seed: State, given: float, replica: Replica
+    unit: Unit, x: Tensor, seed: State, pushed: float, replica: Replica
 ) -> Generator[Message, Reply[Tensor], tuple[Tensor, State, NonFinite | None]]:
     assert isinstance(unit.reducer, Average), "PushSum takes a codec, not a reducer"
     received = yield from checked_exchange(unit, unit.reducer.reduce(x, seed), replica.parameters)
     added = received.reduced.to(x.dtype)
     if unit.reducer.codec != Identity():
-        added = added + (x - materialize(received.sent)) * given
+        added = added + (x - materialize(received.sent)) * pushed
     return added, received.state, received.nonfinite

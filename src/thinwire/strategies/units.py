@@ -15,7 +15,7 @@ from ..core.outcome import Learning, NonFinite
 from ..core.precision import working
 from ..reducers import as_reducer, dedicated_servers, learning_of
 
-FUSED, JOINED = "small ones", "joined ones"  # kinds of units of several parameters
+FUSED, JOINED = "small ones", "joined ones"  # kinds of fused units: of small tensors, and by `Reducer.fuse`
 
 
 class Unit(NamedTuple):
@@ -41,7 +41,7 @@ class Unit(NamedTuple):
         return mine[0] if len(mine) == 1 else torch.cat([x.flatten() for x in mine])
 
     def copied(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """The same as a copy, in a dtype precise enough to accumulate small changes."""
+        """Like `gathered`, but a copy, in a dtype precise enough to accumulate small changes."""
         x = self.gathered(tensors)
         return x.to(working(x.dtype), copy=True)
 
@@ -79,8 +79,8 @@ def _units(
         own = parameter.name if alone else None
         groups[specialized, parameter.like.dtype, device, own, parameter.sharded].append(parameter)
     units = []
-    # Unsharded parameters come first, in units of their own: what is sent of them must not depend on the shards, which
-    # differ between the ranks of a replica.
+    # Unsharded parameters come first, in separate units: their messages must not depend on the shards, which differ
+    # between the ranks of a replica.
     for seed, ((specialized, *_), grouped) in enumerate(sorted(groups.items(), key=lambda group: group[0][-1])):
         names, sizes = tuple(p.name for p in grouped), tuple(p.like.numel() for p in grouped)
         units.append(Unit(names, specialized.fuse(sizes) or specialized, seed))
@@ -122,7 +122,7 @@ def _residual_norm(unit: Unit, states: Mapping[str, State]) -> float | None:
 
 
 def learned_codes(units: Collection[Unit], states: Mapping[str, State]) -> dict[str, Learning]:
-    """The error of each learned code, by its unit's key."""
+    """The state of each learned code, by its unit's key."""
     found = {unit.key: learning_of(unit.reducer, states[unit.key]) for unit in units if unit.key in states}
     return {key: learning for key, learning in found.items() if learning is not None}
 
@@ -137,7 +137,7 @@ class Checked(NamedTuple):
 
 
 def watched(conversation: Conversation, unit: str) -> Generator[Message, Reply[Tensor], Checked]:
-    """Run a conversation and check its messages for NaN and infinity; they are often much smaller than the tensor.
+    """Run a conversation and check its messages for NaN and infinity; messages are often much smaller than the tensor.
 
     If a message is not finite, this rank sends NaN in all its entries. Every codec transmits that, so receivers see it.
     """
@@ -150,7 +150,7 @@ def watched(conversation: Conversation, unit: str) -> Generator[Message, Reply[T
             result, state = end.value
             return Checked(result, state, sent_finite, received_finite)
         if not is_finite(message.tensor):
-            if received_finite:  # NaN that follows from a received NaN is not this rank's
+            if received_finite:  # else it may come from a received NaN
                 sent_finite = False
             message = message._replace(tensor=torch.full_like(materialize(message.tensor), torch.nan))
         reply = yield message._replace(unit=unit)
@@ -171,12 +171,12 @@ def checked_exchange(
 ) -> Generator[Message, Reply[Tensor], Received]:
     """Run a conversation about a unit's parameters; `nonfinite` is set if they are not finite on some rank."""
     done = yield from watched(conversation, unit.key)
-    lost = None
+    nonfinite = None
     if not (done.sent_finite and done.received_finite):
-        lost = NonFinite(unit.names, () if done.sent_finite else not_finite(unit.names, parameters), "parameters")
-    return Received(materialize(done.reply.reduced), done.reply.sent, done.state, lost)
+        nonfinite = NonFinite(unit.names, () if done.sent_finite else not_finite(unit.names, parameters), "parameters")
+    return Received(materialize(done.reply.reduced), done.reply.sent, done.state, nonfinite)
 
 
 def not_finite(names: Sequence[str], tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """The names of tensors with NaN or infinity; all names if none has any, as their sum overflowed."""
+    """The names of tensors with NaN or infinity; all names if there are none, as then a sum overflowed."""
     return tuple(name for name in names if not is_finite(tensors[name])) or tuple(names)

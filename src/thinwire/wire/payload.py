@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..core import Codec, Parts, PayloadError
-from ..core.lazy import Lazy, hollow, materialize
+from ..core.lazy import Lazy, materialize, meta_tensor
 from ..kernels.bits import bytes_of
 from .varints import Reader, encode_varint
 
@@ -196,7 +196,7 @@ def _cut(buffer: Tensor, slots: tuple[Slot, ...]) -> Parts:
     parts, start = [], 0
     for slot in slots:
         if not slot.has_data:
-            parts.append(hollow(slot.shape, slot.dtype))
+            parts.append(meta_tensor(slot.shape, slot.dtype))
             continue
         piece = buffer[start : start + slot.nbytes]
         if piece.storage_offset() % slot.dtype.itemsize:

@@ -117,6 +117,7 @@ def test_the_plot_marks_the_pareto_front(study: contraction.Study) -> None:
 def test_json_has_every_figure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["contraction", "Sign()", "--size", "100", "--json", "--out", str(tmp_path)]) == 0
     output = json.loads(capsys.readouterr().out)
+    assert set(output) == {"title", "description", "draws", "methods"}
     (measured,) = output["methods"]
     assert measured["overall"]["bits"] == pytest.approx(8 * (13 + 4) / 100)  # the signs, and a scale
     assert set(measured["kinds"]) == set(DISTRIBUTIONS)

@@ -400,7 +400,7 @@ def test_non_finite_weights_raise_an_error_that_names_them() -> None:
     [
         ({"after": -1}, "takes after of 0 steps or more, not -1"),
         ({"every": 0}, "takes every of 1 steps or more, not 0"),
-        ({"every": 5, "full": 5}, "full=5 full-rank steps of every=5 leave none for factors"),
+        ({"every": 5, "full": 5}, "full=5 full-rank steps of every=5 steps leave none for factors"),
         ({"cutoff": 1.0}, "a cutoff from 0 to below 1, not 1.0"),
         ({"sync": "all"}, "'only-learned', 'with-stale', 'full', 'only-b', not 'all'"),
         ({"groups": 4}, r"groups such as GroupsOf\(4\) or ByHost\(\), not 4"),

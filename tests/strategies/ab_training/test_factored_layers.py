@@ -286,7 +286,7 @@ def test_the_first_the_last_and_kept_layers_stay_full_rank() -> None:
 
 
 def test_a_keep_pattern_without_a_match_warns() -> None:
-    with pytest.warns(UserWarning, match=r"'haed\.\*' of keep matches no layer that can be factored"):
+    with pytest.warns(UserWarning, match=r"keep='haed\.\*' matches no layer that can be factored"):
         assert names(["haed.*"]) == ["2", "4", "5"]
 
 

@@ -61,7 +61,7 @@ class Study:
         return list(self.measured[0].steps)
 
     def as_dict(self) -> dict[str, Any]:
-        about = {"title": self.source.title, "said": self.source.description, "draws": self.draws}
+        about = {"title": self.source.title, "description": self.source.description, "draws": self.draws}
         return about | {"methods": [measured.as_dict() for measured in self.measured]}
 
 

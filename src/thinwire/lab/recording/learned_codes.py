@@ -39,7 +39,7 @@ class Codes:
             self._learning[-1][1] = step
         elif learned:
             self._learning.append([step, step])
-        self._learns, self._said = any(one.goes_on for one in learning.values()), now
+        self._learns, self._said = any(one.training for one in learning.values()), now
         error = max(one.error for one in learning.values())
         if not self._errors or self._errors[-1][1] != error:
             self._errors.append((step, error))

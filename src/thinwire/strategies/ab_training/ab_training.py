@@ -30,26 +30,26 @@ class ABState(NamedTuple):
 class ABTraining(Independent, Factoring):
     """AB-training: matrices become products of two low-rank factors; half of the groups of ranks train A, the others B.
 
-    Training starts with a full-rank phase, in which all ranks average gradients of full-rank weights; such phases come
-    back at the end of each period. In between, ranks average gradients only within their group: of the group's factor,
+    Training starts with a full-rank phase, in which all ranks average gradients of full-rank weights; a full-rank
+    phase also ends each period. In between, ranks average gradients only within their group: of the group's factor,
     and of parameters without factors.
     """
 
-    measured_per_step: ClassVar[bool] = False  # layers have the ranks that training gives them
+    measured_per_step: ClassVar[bool] = False  # the ranks of layers, and so the bytes, depend on training
 
     same_arithmetic: ClassVar[bool] = True
 
-    reducer: Codec | Reducer = Identity()  # for gradients, of all ranks and within groups
+    reducer: Codec | Reducer = Identity()  # for gradients, over all ranks and within groups
     after: int = 100  # full-rank steps before weights are first factored
     every: int = 100  # steps of a period; more: groups train independently for longer
     full: int = 10  # steps at the end of a period with full-rank weights on all ranks
     cutoff: float = 0.1  # singular values up to this fraction of the largest are dropped
-    sync: str = "only-learned"  # how groups combine their factors after a period: see the docs
+    sync: str = "only-learned"  # how groups combine their factors at the end of a factored phase: see the docs
     groups: Grouping | None = None  # the first half of them trains A, the others B; None: two groups
     keep: tuple[str, ...] = ()  # patterns of names of layers that stay full-rank
     ends: bool = True  # the first and the last layer stay full-rank
     rebound: int = 10  # steps of learning-rate warm-up after each change
-    moments: str = "carry"  # the optimizer's moments are carried over to the factors; "reset": they are dropped
+    moments: str = "carry"  # carry the optimizer's moments over to the factors; "reset": drop them
 
     def __post_init__(self) -> None:
         if any(isinstance(part, Learned) for part in parts_of(as_reducer(self.reducer))):
@@ -61,15 +61,15 @@ class ABTraining(Independent, Factoring):
             if not (isinstance(value, int) and value >= least):
                 raise ValueError(f"ABTraining takes {name} of {least} steps or more, not {value!r}")
         if self.full >= self.every:
-            raise ValueError(f"full={self.full} full-rank steps of every={self.every} leave none for factors")
+            raise ValueError(f"full={self.full} full-rank steps of every={self.every} steps leave none for factors")
         if not (isinstance(self.cutoff, int | float) and 0 <= self.cutoff < 1):
             raise ValueError(f"ABTraining takes a cutoff from 0 to below 1, not {self.cutoff!r}")
         if self.sync not in SYNCS:
-            raise ValueError(f"ABTraining syncs {', '.join(map(repr, SYNCS))}, not {self.sync!r}")
+            raise ValueError(f"ABTraining takes a sync of {', '.join(map(repr, SYNCS))}, not {self.sync!r}")
         if self.groups is not None and not isinstance(self.groups, Grouping):
             raise ValueError(f"ABTraining takes groups such as GroupsOf(4) or ByHost(), not {self.groups!r}")
         if not (isinstance(self.keep, tuple) and all(isinstance(name, str) for name in self.keep)):
-            raise ValueError(f"ABTraining keeps layers by a tuple of patterns such as ('head.*',), not {self.keep!r}")
+            raise ValueError(f"ABTraining takes a keep of patterns such as ('head.*',), not {self.keep!r}")
         if self.moments not in MOMENTS:
             raise ValueError(f"ABTraining takes moments {' or '.join(map(repr, MOMENTS))}, not {self.moments!r}")
 
@@ -90,7 +90,7 @@ class ABTraining(Independent, Factoring):
     def prepare(self, replica: Replica, model: Any, optimizer: Any) -> Replica:
         """Factor the model's layers; the optimizer gets the factors."""
         if replica.dtensors:
-            raise ValueError(f"{self!r} factors layers, and {next(iter(replica.dtensors))} is split over processes")
+            raise ValueError(f"{self!r} factors layers, but {next(iter(replica.dtensors))} is split over processes")
         if optimizer is None:
             raise ValueError(f"{self!r} needs the optimizer, whose parameters it changes")
         factored_model = FactoredModel(model, optimizer, self.keep, self.ends)
@@ -102,7 +102,7 @@ class ABTraining(Independent, Factoring):
         return replica._replace(parameters=parameters, descriptions=descriptions, prepared=factored_model)
 
     def release(self, replica: Replica) -> Replica:
-        """Give the model its own layers back."""
+        """Restore the model's own layers."""
         if replica.prepared is not None:
             factored_model_of(replica).end()
         return replica._replace(prepared=None)
@@ -189,14 +189,15 @@ class ABTraining(Independent, Factoring):
             moments = factored_model.moments(others)
             agreed = yield from self.agreed(replica, moments)
             factored_model.set_moments(others, moments)
-            lost = syncs.not_finite(agreed)
-            if lost:
-                return StepResult(state, lost)
+            nonfinite = syncs.not_finite(agreed)
+            if nonfinite:
+                return StepResult(state, nonfinite)
             self._merge(replica, agreed)
         if self.is_split(step):
-            lost = yield from within(tuple(range(replica.size)), syncs.split(replica, self.cutoff, self.moments), SYNC)
-            if lost:
-                return StepResult(state, lost)
+            rounds = syncs.split(replica, self.cutoff, self.moments)
+            nonfinite = yield from within(tuple(range(replica.size)), rounds, SYNC)
+            if nonfinite:
+                return StepResult(state, nonfinite)
         return StepResult(self.init(replica)._replace(step=step))
 
     def lr_factor(self, step: int) -> float:
@@ -208,10 +209,10 @@ class ABTraining(Independent, Factoring):
         return min(1.0, since / self.rebound) if self.rebound else 1.0
 
     def agreed(self, replica: Replica, more: dict[str, Tensor] | None = None) -> Rounds:
-        """The parameters that all groups agree on, full-rank, by name. Only `more` is changed, to its mean."""
+        """The full-rank parameters that all groups agree on, by name. Only `more` is overwritten, by its mean."""
         groups = self.groups_of(replica.size, replica.hosts)
-        whole = {name: x.detach().clone() for name, x in self.effective(replica).items()}
-        return (yield from syncs.agreed(replica, self.sync, groups, self.trains(replica), whole, more))
+        full = {name: x.detach().clone() for name, x in self.effective(replica).items()}
+        return (yield from syncs.agreed(replica, self.sync, groups, self.trains(replica), full, more))
 
     def ranks_of_layers(self, replica: Replica, model: Any) -> dict[str, int]:
         ranks = {}
@@ -219,7 +220,7 @@ class ABTraining(Independent, Factoring):
             weight = model.get_parameter(entry.names["weight"]).detach().flatten(1)
             if entry.rank is None:
                 ranks[entry.name] = decomposed(weight, self.cutoff)[0].shape[1]
-            else:  # a mean of products has a higher rank than each
+            else:  # the mean of products has a higher rank than each product
                 ranks[entry.name] = decomposed(weight)[0].shape[1] if self.sync == "full" else entry.rank
         return ranks
 
@@ -238,7 +239,7 @@ class ABTraining(Independent, Factoring):
 
     @property
     def _first(self) -> int:
-        """Updates before weights are first factored: at least one, as phases change after an update."""
+        """Number of updates before weights are first factored: at least 1, as phases change after an update."""
         return max(1, self.after)
 
     @property

@@ -1,6 +1,6 @@
 """Layers whose weight is either one full-rank tensor or a product of two factors.
 
-Shapes alone show which: the weight is empty while the layer is factored. The `Parameter` objects stay the same, so the
+The weight is empty while the layer is factored. The `Parameter` objects stay the same, so the
 optimizer keeps them, and skips those that have no gradient.
 """
 
@@ -29,11 +29,11 @@ def put(p: nn.Parameter, data: Tensor) -> None:
 
 
 class Factored:
-    """Mixin of factored layers; it precedes torch's class of the layer in the bases."""
+    """Mixin of factored layers. It comes before torch's class of the layer in the bases."""
 
     plain: ClassVar[type[nn.Module]]  # torch's class of the layer
     kind: ClassVar[str] = "dense"
-    whole: ClassVar[str] = "weight"  # the parameter that may be factored
+    weight_name: ClassVar[str] = "weight"  # name of the parameter that may be factored
     full_shape: torch.Size
     _parameters: dict[str, nn.Parameter | None]
 
@@ -43,21 +43,22 @@ class Factored:
         a, b = self._parameters[A], self._parameters[B]
         assert a is not None
         assert b is not None
-        return None if self._whole().numel() else (a, b)
+        return None if self._stored_weight().numel() else (a, b)
 
     def matrix(self) -> Tensor:
         """The weight as a matrix: first dimension by all others."""
         factors = self.factors
-        return self._whole().flatten(1) if factors is None else aligned(factors[0]) @ aligned(factors[1])
+        return self._stored_weight().flatten(1) if factors is None else aligned(factors[0]) @ aligned(factors[1])
 
-    def _whole(self) -> Tensor:
-        whole = self._parameters[self.whole]
-        assert whole is not None
-        return whole
+    def _stored_weight(self) -> Tensor:
+        """The full-rank weight; empty while the layer is factored."""
+        weight = self._parameters[self.weight_name]
+        assert weight is not None
+        return weight
 
     def _current(self) -> Tensor:
         """The full weight; the product of the factors if the layer is factored."""
-        return self._whole() if self.factors is None else self.matrix().view(self.full_shape)
+        return self._stored_weight() if self.factors is None else self.matrix().view(self.full_shape)
 
     def _use_factors(self, samples: int) -> bool:
         """Whether multiplying by both factors is cheaper than computing the full weight and multiplying by it."""
@@ -68,11 +69,11 @@ class Factored:
         return samples * rank * (rows + columns) <= rows * columns * (samples + rank)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Take the saved shapes: they tell whether the layer is factored, and its rank."""
+        """Take the saved shapes, which determine whether the layer is factored, and its rank."""
         if not any(prefix + name in state_dict for name in (A, B)):  # saved from a model without factors
             for name in (A, B):
-                state_dict[prefix + name] = self._whole().new_empty(0)
-        for name in (self.whole, A, B):
+                state_dict[prefix + name] = self._stored_weight().new_empty(0)
+        for name in (self.weight_name, A, B):
             mine, saved = self._parameters[name], state_dict.get(prefix + name)
             if mine is None or not isinstance(saved, Tensor) or saved.shape == mine.shape:
                 continue
@@ -82,7 +83,7 @@ class Factored:
 
     def _allows_shape(self, name: str, shape: torch.Size) -> bool:
         rows, columns = self.full_shape[0], self.full_shape[1:].numel()
-        if name == self.whole:
+        if name == self.weight_name:
             return shape in (self.full_shape, torch.Size([0]))
         outer = shape[0] == rows if name == A else shape[-1] == columns
         return shape == torch.Size([0]) or (len(shape) == 2 and outer)
@@ -92,7 +93,7 @@ class FactoredLinear(Factored, nn.Linear):
     plain = nn.Linear
 
     @property
-    def weight(self) -> Tensor:  # type: ignore[override]  # a parameter at times
+    def weight(self) -> Tensor:  # type: ignore[override]  # a parameter in torch's class
         return self._current()
 
     def forward(self, input: Tensor) -> Tensor:
@@ -119,7 +120,7 @@ class _FactoredConv(Factored):
 
     def forward(self, input: Tensor) -> Tensor:
         factors = self.factors
-        samples = input.numel() // self.full_shape[1]  # positions of the output, about, without strides
+        samples = input.numel() // self.full_shape[1]  # about the number of output positions, strides ignored
         if factors is None or self.groups > 1 or not self._use_factors(samples):
             return self._conv_forward(input, self._current(), self.bias)  # type: ignore[attr-defined,no-any-return]
         a, b = factors
@@ -128,7 +129,7 @@ class _FactoredConv(Factored):
         return self._pointwise(inner, a.view(*a.shape, *[1] * (len(self.full_shape) - 2)), self.bias)  # type: ignore[attr-defined,no-any-return]
 
 
-class FactoredConv1d(_FactoredConv, nn.Conv1d):  # type: ignore[override]  # a parameter at times
+class FactoredConv1d(_FactoredConv, nn.Conv1d):  # type: ignore[override]  # a parameter in torch's class
     plain = nn.Conv1d
     _pointwise = staticmethod(functional.conv1d)
 
@@ -147,12 +148,12 @@ class FactoredEmbedding(Factored, nn.Embedding):
     plain, kind = nn.Embedding, "embedding"
 
     @property
-    def weight(self) -> Tensor:  # type: ignore[override]  # a parameter at times
+    def weight(self) -> Tensor:  # type: ignore[override]  # a parameter in torch's class
         return self._current()
 
     def forward(self, input: Tensor) -> Tensor:
         factors = self.factors
-        table = self._whole() if factors is None else factors[0]
+        table = self._stored_weight() if factors is None else factors[0]
         found = functional.embedding(input, table, self.padding_idx, None, 2.0, self.scale_grad_by_freq)
         return found if factors is None else found @ factors[1]
 
@@ -161,10 +162,10 @@ class FactoredAttention(Factored, nn.MultiheadAttention):
     """Attention whose three input projections are one factored matrix."""
 
     plain, kind = nn.MultiheadAttention, "attention"
-    whole = "in_proj_weight"
+    weight_name = "in_proj_weight"
 
     @property
-    def in_proj_weight(self) -> Tensor:  # type: ignore[override]  # a parameter at times
+    def in_proj_weight(self) -> Tensor:  # type: ignore[override]  # a parameter in torch's class
         return self._current()
 
 
@@ -187,5 +188,5 @@ def can_be_factored(layer: nn.Module) -> bool:
     kind = FACTORED.get(type(layer))
     if kind is None or (isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.sparse)):
         return False
-    weight = layer._parameters.get(kind.whole)
+    weight = layer._parameters.get(kind.weight_name)
     return weight is not None and weight.requires_grad and weight.dim() > 1 and min(weight.flatten(1).shape) > 1

@@ -13,7 +13,7 @@ from .factored_layers import FACTORED, A, B, Factored, can_be_factored, put
 from .optimizer_state import carry, forget
 
 MOMENTS = ("carry", "reset")
-LOWEST = 1e-5  # the learning rate that a ramp starts from
+LOWEST = 1e-5  # learning rate at the start of a warm-up
 
 
 class LowRankLayer(NamedTuple):
@@ -32,8 +32,8 @@ class FactorableLayer:
         assert isinstance(module, Factored)
         name = name.replace("_orig_mod.", "")  # the name without torch.compile's wrapper
         self.name, self.module, self.optimizer = name, module, optimizer
-        self.weight, self.a, self.b = (self._parameter(which) for which in (module.whole, A, B))
-        parts = {"weight": module.whole, "a": A, "b": B}
+        self.weight, self.a, self.b = (self._parameter(which) for which in (module.weight_name, A, B))
+        parts = {"weight": module.weight_name, "a": A, "b": B}
         self.names = {which: f"{name}.{part}" if name else part for which, part in parts.items()}
         rows, columns = module.full_shape[0], module.full_shape[1:].numel()
         self.shape = (rows, columns)
@@ -91,7 +91,7 @@ class FactorableLayer:
 def decomposed(matrix: Tensor, cutoff: float = 0.0, rank: int | None = None) -> tuple[Tensor, Tensor]:
     """U sqrt(S) and sqrt(S) V' of the singular values above `cutoff` times the largest, or of the first `rank`.
 
-    Without a rank, singular values at the level of round-off are always dropped.
+    Without `rank`, singular values at the level of rounding errors are always dropped.
     """
     u, s, v = torch.linalg.svd(matrix.double(), full_matrices=False)
     least = max(cutoff, torch.finfo(matrix.dtype).eps)
@@ -107,19 +107,19 @@ class FactoredModel:
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, keep: Sequence[str] = (), ends: bool = True) -> None:
         self.model, self.optimizer = model, optimizer
-        self._rates: list[Any] | None = None  # the learning rates, while they are lowered
+        self._rates: list[Any] | None = None  # the optimizer's learning rates, while `scale_lr` lowers them
         names = {layer: name for name, layer in model.named_modules() if can_be_factored(layer)}
         trained = {id(p) for group in optimizer.param_groups for p in group["params"]}
         shared = _shared(model)
         layers = [
             layer
             for layer in names
-            if id(layer._parameters[FACTORED[type(layer)].whole]) in trained
-            and id(layer._parameters[FACTORED[type(layer)].whole]) not in shared
+            if id(layer._parameters[FACTORED[type(layer)].weight_name]) in trained
+            and id(layer._parameters[FACTORED[type(layer)].weight_name]) not in shared
         ]
         for pattern in keep:
             if not any(fnmatchcase(names[layer], pattern) for layer in layers):
-                warnings.warn(f"{pattern!r} of keep matches no layer that can be factored", stacklevel=5)
+                warnings.warn(f"keep={pattern!r} matches no layer that can be factored", stacklevel=5)
         layers = layers[1:-1] if ends else layers
         kept = [layer for layer in layers if not any(fnmatchcase(names[layer], pattern) for pattern in keep)]
         if not kept:
@@ -133,15 +133,15 @@ class FactoredModel:
     def _make_factorable(self, name: str, layer: nn.Module) -> FactorableLayer:
         """Change a layer's class to its factored one; the optimizer keeps its parameters."""
         kind = FACTORED[type(layer)]
-        whole = layer._parameters[kind.whole]
-        assert whole is not None
-        layer.full_shape = whole.shape  # type: ignore[assignment]  # torch types attributes as tensors or modules
+        weight = layer._parameters[kind.weight_name]
+        assert weight is not None
+        layer.full_shape = weight.shape  # type: ignore[assignment]  # torch types attributes as tensors or modules
         for which in (A, B):
-            layer.register_parameter(which, nn.Parameter(whole.new_empty(0), requires_grad=False))
+            layer.register_parameter(which, nn.Parameter(weight.new_empty(0), requires_grad=False))
         layer.__class__ = kind  # type: ignore[assignment]  # a subclass of the old class
         entry = FactorableLayer(name, layer, self.optimizer)
         for group in self.optimizer.param_groups:
-            if any(p is whole for p in group["params"]):
+            if any(p is weight for p in group["params"]):
                 group["params"] += [entry.a, entry.b]
         return entry
 
@@ -158,7 +158,7 @@ class FactoredModel:
         return found
 
     def set_moments(self, parameters: Mapping[str, Tensor], moments: Mapping[str, Tensor]) -> None:
-        """Write these moments into the optimizer's state, for parameters that it has a state of."""
+        """Write these moments into the optimizer's state, where it has them."""
         for name, p in parameters.items():
             for kind, x in self.optimizer.state.get(p, {}).items():
                 if f"{kind} of {name}" in moments:
@@ -168,16 +168,16 @@ class FactoredModel:
         """The current form of its layers, by name."""
         return {entry.name: LowRankLayer(entry.module.kind, *entry.shape, entry.rank) for entry in self.factorable}
 
-    def scale_lr(self, part: float) -> None:
-        """Scale the learning rate of the next update by `part`; 1.0 restores it for the scheduler."""
+    def scale_lr(self, factor: float) -> None:
+        """Scale the learning rate of the next update; a factor of 1 restores it, for the scheduler."""
         if self._rates is not None:
             for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
                 group["lr"] = rate
             self._rates = None
-        if part < 1:
+        if factor < 1:
             self._rates = [group["lr"] for group in self.optimizer.param_groups]
             for group in self.optimizer.param_groups:
-                group["lr"] = group["lr"] * part if group["lr"] < LOWEST else LOWEST + (group["lr"] - LOWEST) * part
+                group["lr"] = group["lr"] * factor if group["lr"] < LOWEST else LOWEST + (group["lr"] - LOWEST) * factor
 
     def end(self) -> None:
         """Restore the model: full-rank layers of torch's classes."""
@@ -200,11 +200,11 @@ def plain(layer: Factored) -> None:
 
 
 def _shared(model: nn.Module) -> set[int]:
-    """Parameters tied between layers: factoring one layer would untie them."""
+    """The ids of parameters tied between layers: factoring one layer would untie them."""
     seen: set[int] = set()
-    twice: set[int] = set()
+    shared: set[int] = set()
     for layer in model.modules():
         for p in layer._parameters.values():
             if p is not None:
-                (twice if id(p) in seen else seen).add(id(p))
-    return twice
+                (shared if id(p) in seen else seen).add(id(p))
+    return shared

@@ -25,12 +25,12 @@ def carry(
     right: Tensor | None,
 ) -> None:
     """Set the state of `to` to left @ x @ right for each tensor x of this shape in the state of `source`."""
-    known: dict[str, Any] = optimizer.state.get(source, {})
-    unknown = any(isinstance(x, Tensor) and x.numel() > 1 and x.shape != shape for x in known.values())
-    if not known or unknown:  # state of another shape cannot be carried over: the factors begin without state
+    state: dict[str, Any] = optimizer.state.get(source, {})
+    unsupported = any(isinstance(x, Tensor) and x.numel() > 1 and x.shape != shape for x in state.values())
+    if not state or unsupported:  # state of another shape cannot be carried over: the factors start without state
         return
     found: dict[str, Any] = {}
-    for name, value in known.items():
+    for name, value in state.items():
         if not isinstance(value, Tensor) or value.shape != shape:
             found[name] = value.clone() if isinstance(value, Tensor) else value
             continue
@@ -43,5 +43,6 @@ def carry(
 
 
 def forget(optimizer: Optimizer, *parameters: nn.Parameter) -> None:
+    """Delete the optimizer's state of these parameters."""
     for p in parameters:
         optimizer.state.pop(p, None)

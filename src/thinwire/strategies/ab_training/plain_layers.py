@@ -20,18 +20,18 @@ def merged(model: nn.Module, weights: Mapping[str, Tensor] | None = None) -> nn.
     copy = deepcopy(model)
     for name, layer in copy.named_modules():
         if isinstance(layer, Factored):
-            whole = layer._parameters[layer.whole]
-            assert whole is not None
-            given = (weights or {}).get(f"{name}.{layer.whole}" if name else layer.whole)
+            weight = layer._parameters[layer.weight_name]
+            assert weight is not None
+            given = (weights or {}).get(f"{name}.{layer.weight_name}" if name else layer.weight_name)
             matrix = layer.matrix() if given is None else given
-            whole.data = matrix.reshape(layer.full_shape).to(whole.dtype, copy=True)
-            whole.requires_grad_(True)
+            weight.data = matrix.reshape(layer.full_shape).to(weight.dtype, copy=True)
+            weight.requires_grad_(True)
             plain(layer)
     return copy
 
 
 def thin(model: nn.Module, ranks: Mapping[str, int]) -> nn.Module:
-    """A copy in which each of these layers is two low-rank ones in sequence, the best approximation of this rank."""
+    """A copy in which each of these layers is a sequence of two low-rank ones: its best approximation of this rank."""
     copy = deepcopy(model)
     for name, rank in ranks.items():
         parent, _, last = name.rpartition(".")
@@ -40,7 +40,10 @@ def thin(model: nn.Module, ranks: Mapping[str, int]) -> nn.Module:
 
 
 def can_be_low_rank(layer: nn.Module) -> bool:
-    """Not attention, which reads the weights of its layers instead of calling them; nor grouped convolutions."""
+    """Whether a layer can be replaced by two low-rank ones.
+
+    Attention cannot, as it reads its projections' weights instead of calling them; nor can grouped convolutions.
+    """
     return type(layer) in SUPPORTED and getattr(layer, "groups", 1) == 1
 
 
@@ -48,12 +51,12 @@ def can_be_low_rank(layer: nn.Module) -> bool:
 def _low_rank_pair(layer: nn.Module, rank: int) -> nn.Sequential:
     weight = layer.get_parameter("weight")
     a, b = decomposed(weight.detach().flatten(1), rank=rank)
-    there: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
+    factory_kwargs: dict[str, Any] = {"device": weight.device, "dtype": weight.dtype}
     first: nn.Module
     second: nn.Module
     if isinstance(layer, nn.Embedding):
-        first = nn.Embedding(layer.num_embeddings, rank, layer.padding_idx, **there)
-        second = nn.Linear(rank, layer.embedding_dim, bias=False, **there)
+        first = nn.Embedding(layer.num_embeddings, rank, layer.padding_idx, **factory_kwargs)
+        second = nn.Linear(rank, layer.embedding_dim, bias=False, **factory_kwargs)
         first.weight.copy_(a)
         second.weight.copy_(b.T)
         return nn.Sequential(first, second)
@@ -69,13 +72,13 @@ def _low_rank_pair(layer: nn.Module, rank: int) -> nn.Sequential:
             layer.dilation,
             bias=False,
             padding_mode=layer.padding_mode,
-            **there,
+            **factory_kwargs,
         )
-        second = kind(rank, layer.out_channels, 1, bias=bias is not None, **there)
+        second = kind(rank, layer.out_channels, 1, bias=bias is not None, **factory_kwargs)
     else:
         assert isinstance(layer, nn.Linear)
-        first = nn.Linear(layer.in_features, rank, bias=False, **there)
-        second = nn.Linear(rank, layer.out_features, bias=bias is not None, **there)
+        first = nn.Linear(layer.in_features, rank, bias=False, **factory_kwargs)
+        second = nn.Linear(rank, layer.out_features, bias=bias is not None, **factory_kwargs)
     first.get_parameter("weight").copy_(b.view(rank, *weight.shape[1:]))
     second.get_parameter("weight").copy_(a.view_as(second.get_parameter("weight")))
     if bias is not None:

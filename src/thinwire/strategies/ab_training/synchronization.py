@@ -21,16 +21,16 @@ SYNC = "syncs and splits"  # the meter's key for these bytes
 
 def factored_model_of(replica: Replica) -> FactoredModel:
     if not isinstance(replica.prepared, FactoredModel):
-        raise ValueError("ABTraining changes layers: it needs a model and its optimizer, from thinwire.prepared(...)")
+        raise ValueError("ABTraining changes layers, so it needs a model and an optimizer, from thinwire.prepared(...)")
     return replica.prepared
 
 
 def agreed(
-    replica: Replica, sync: str, groups: Groups, which: str, whole: dict[str, Tensor], more: dict[str, Tensor] | None
+    replica: Replica, sync: str, groups: Groups, which: str, full: dict[str, Tensor], more: dict[str, Tensor] | None
 ) -> Rounds:
-    """Returns the parameters that all groups agree on, full-rank; this rank trains the factor `which`.
+    """Returns the full-rank parameters that all groups agree on; this rank trains the factor `which`.
 
-    `more` is overwritten by its mean over all ranks.
+    `full` has this rank's full-rank parameters and is overwritten. `more` is overwritten by its mean over all ranks.
     """
     sync = "only-b" if len(groups) == 1 and sync == "only-learned" else sync
     factorable = [entry for entry in factored_model_of(replica).factorable if entry.rank is not None]
@@ -38,7 +38,7 @@ def agreed(
     weights = [entry.names["weight"] for entry in factorable]
     if sync == "only-learned":
         yield from _learned(replica, factorable, factors, groups, which)
-    sent = {name: x for name, x in whole.items() if sync == "full" or name not in weights}
+    sent = {name: x for name, x in full.items() if sync == "full" or name not in weights}
     if sync == "with-stale":
         sent |= factors
     elif sync == "only-b":
@@ -46,8 +46,8 @@ def agreed(
     yield from within(tuple(range(replica.size)), averaged(sent | (more or {}), replica.size), SYNC)
     for entry in factorable if sync != "full" else ():
         product = aligned(factors[entry.names["a"]]) @ aligned(factors[entry.names["b"]])
-        whole[entry.names["weight"]] = product.view(entry.module.full_shape)
-    return whole
+        full[entry.names["weight"]] = product.view(entry.module.full_shape)
+    return full
 
 
 def _learned(
@@ -55,7 +55,8 @@ def _learned(
 ) -> Rounds:
     """The ranks that trained a factor average it, and broadcast it to the others."""
     half = (len(groups) + 1) // 2
-    teams = [tuple(sorted(rank for ranks in some for rank in ranks)) for some in (groups[:half], groups[half:])]
+    halves = groups[:half], groups[half:]
+    teams = [tuple(sorted(rank for ranks in part for rank in ranks)) for part in halves]
     team = teams[which == "b"]
     learned = {entry.names[which]: factors[entry.names[which]] for entry in factorable}
     yield from within(team, averaged(learned, len(team)), SYNC)
@@ -66,7 +67,7 @@ def _learned(
 def split(replica: Replica, cutoff: float, moments: str) -> Rounds:
     """Rank 0 factors all weights and broadcasts the factors: an SVD is unique only up to signs and rotations.
 
-    Returns what is not finite.
+    Returns the weights that are not finite.
     """
     factorable = factored_model_of(replica).factorable
     here = [
@@ -78,9 +79,9 @@ def split(replica: Replica, cutoff: float, moments: str) -> Rounds:
     }
     yield from broadcast(counts, {"": 0}, replica.size)
     ranks = counts[""].tolist()
-    wrong = [entry.names["weight"] for entry, rank in zip(factorable, ranks, strict=True) if isnan(rank)]
-    if wrong:
-        return (NonFinite(tuple(wrong), (), "parameters"),)
+    nonfinite = [entry.names["weight"] for entry, rank in zip(factorable, ranks, strict=True) if isnan(rank)]
+    if nonfinite:
+        return (NonFinite(tuple(nonfinite), (), "parameters"),)
     factors: dict[str, Tensor] = {}
     names: list[str] = []
     for entry, rank, mine in zip(factorable, map(int, ranks), here, strict=True):
