@@ -1,4 +1,4 @@
-"""Tensors that may not be written out yet, as what is said, heard or agreed on can be."""
+"""Lazy tensors: sparse, quantized or low-rank tensors that are not materialized until all entries are needed."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ from torch import Tensor
 
 
 class Lazy(ABC):
-    """A tensor that is not written out yet, so that it can be written, added or taken away where it belongs."""
+    """A tensor that is not materialized yet: it can be written into, added to or subtracted from another directly."""
 
     shape: torch.Size
     dtype: torch.dtype
     device: torch.device
-    sparse: bool = False  # it has so few entries that are not zero that writing them takes much less than a pass
+    sparse: bool = False  # it has so few nonzero entries that writing them takes much less than a pass over all
 
     @abstractmethod
     def copy_to(self, target: Tensor) -> None:
-        """Write it into a tensor of as many elements, of any type and layout."""
+        """Write it into a tensor with the same number of elements, of any dtype and layout."""
 
     def dense(self) -> Tensor:
         out = torch.empty(self.shape, dtype=self.dtype, device=self.device)
@@ -32,18 +32,18 @@ class Lazy(ABC):
         total.add_(added if weight is None else added * weight)
 
     def rest_of(self, total: Tensor) -> "DeferredDifference":
-        """What it leaves of a total, whose memory may be used for that."""
+        """The total minus this tensor; may use the total's memory."""
         return DeferredDifference(total.sub_(self.dense()))
 
     def add_rest(self, x: Tensor, decay: float, total: Tensor, out: Tensor) -> None:
-        """Write x + decay * (total - itself), to the same bits as one step after the other would give."""
+        """Write x + decay * (total - itself) into `out`, with the same bits as if each operation were a pass."""
         torch.sub(total, self.dense(), out=out)
         if decay != 1:
             out.mul_(decay)
         out.add_(x)
 
     def zero_where(self, target: Tensor) -> None:
-        """Set a contiguous tensor of its shape to zero where this is not."""
+        """Set a contiguous tensor of its shape to zero where this tensor is nonzero."""
         target.masked_fill_(self.dense() != 0, 0)
 
     def pieces(self, sizes: list[int]) -> "Sequence[Tensor | Lazy]":
@@ -55,18 +55,18 @@ class Lazy(ABC):
         return self.dense().mul_(factor)
 
     def bound(self) -> float:
-        """What no entry exceeds in size; NaN or infinity if there may be one."""
+        """An upper bound on the magnitude of its entries; NaN or infinity if an entry may be."""
         return float(self.dense().abs().amax()) if self.shape.numel() else 0.0
 
 
 class DeferredDifference:
-    """What is left of a total: what is still to be taken away from it is, when it is next added to something."""
+    """A total minus what was sent of it. The subtraction is done when the difference is next added to a tensor."""
 
     def __init__(self, total: Tensor, sent: Lazy | None = None) -> None:
         self.total, self.sent = total, sent
 
     def dense(self) -> Tensor:
-        """The tensor itself; nobody may write to it."""
+        """The difference as a tensor. Read-only."""
         if self.sent is None:
             return self.total
         sent = self.sent.dense()
@@ -119,7 +119,7 @@ class WeightedSum(Lazy):
 
 
 class LazyCoding(ABC):
-    """A codec's work on tensors that are not written out: a codec that has a faster way than to do so overrides it."""
+    """A codec's methods on lazy tensors. By default they materialize; a codec with a faster way overrides them."""
 
     @abstractmethod
     def encode(self, parts: tuple[Tensor, ...], seed: int) -> tuple[Tensor, ...]: ...
@@ -128,7 +128,7 @@ class LazyCoding(ABC):
     def decode(self, parts: tuple[Tensor, ...], seed: int) -> tuple[Tensor, ...]: ...
 
     def pick(self, x: Tensor, rest: DeferredDifference, decay: float, out: Tensor) -> Tensor | Lazy:
-        """Write x + decay * rest into `out`; returns what there is to encode of it: all, or what would be kept."""
+        """Write x + decay * rest into `out`. Returns the part of it to encode: all entries, or those that are kept."""
         return rest.added_to(x, decay, out)
 
     def encode_lazy(self, x: Tensor | Lazy, seed: int) -> tuple[Tensor, ...]:
@@ -141,18 +141,18 @@ class LazyCoding(ABC):
 
 
 def outline(what: Tensor | Lazy) -> Tensor:
-    """A tensor of its shape and type that holds nothing."""
+    """A meta tensor of its shape and dtype."""
     return hollow(what.shape, what.dtype)
 
 
 @lru_cache(maxsize=4096)
 def hollow(shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """A tensor that holds nothing: the same one for all who ask, so nobody may change it."""
+    """A meta tensor, cached: callers share it and must not change it."""
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
 def materialize(what: Tensor | Lazy | DeferredDifference) -> Tensor:
-    """The tensor itself."""
+    """The tensor with all its entries."""
     return what if isinstance(what, Tensor) else what.dense()
 
 
@@ -162,7 +162,7 @@ def norm(what: Tensor | DeferredDifference) -> float:
 
 
 def copy_(target: Tensor, what: Tensor | Lazy) -> None:
-    """Write it into a tensor of as many elements."""
+    """Write it into a tensor with the same number of elements."""
     if isinstance(what, Tensor):
         target.copy_(what.view(target.shape))
     else:
@@ -175,7 +175,7 @@ def pieces(what: Tensor | Lazy, sizes: list[int]) -> Sequence[Tensor | Lazy]:
 
 
 def zero_where(target: Tensor, what: Tensor | Lazy) -> None:
-    """Set a contiguous tensor to zero where another is not."""
+    """Set a contiguous tensor to zero where another one is nonzero."""
     if isinstance(what, Tensor):
         target.masked_fill_(what != 0, 0)
     else:
@@ -183,21 +183,21 @@ def zero_where(target: Tensor, what: Tensor | Lazy) -> None:
 
 
 def left_after(total: Tensor, sent: Tensor | Lazy) -> DeferredDifference:
-    """What is left of a total when part of it was sent; uses the total's memory."""
+    """The total minus what was sent of it; uses the total's memory."""
     if not isinstance(sent, Tensor):
         return sent.rest_of(total)
-    if sent.data_ptr() == total.data_ptr():  # sent as it is
+    if sent.data_ptr() == total.data_ptr():  # the total itself was sent
         return DeferredDifference(total.new_zeros(total.shape))
     return DeferredDifference(total.sub_(sent))
 
 
 def is_finite(what: Tensor | Lazy) -> bool:
-    """Whether every entry is."""
+    """Whether every entry is finite."""
     if not isinstance(what, Tensor):
         bound = what.bound()
         if isfinite(bound) and bound <= torch.finfo(what.dtype).max:
             return True
         what = what.dense()
-    # One pass that reads only; a sum that overflows is looked at again.
+    # One pass that only reads. If the sum overflows, the entries may still be finite, so look at each.
     wide = torch.promote_types(what.dtype, torch.float32)
     return isfinite(what.sum(dtype=wide)) or bool(what.isfinite().all())

@@ -9,9 +9,9 @@ from .lazy import DeferredDifference
 
 
 class Spare:
-    """A buffer that a reducer writes its next state into, so that the last one stays valid and nothing is allocated.
+    """A buffer that a reducer writes its next state into: the last state stays valid, and no step allocates memory.
 
-    It is no part of what is remembered: a checkpoint leaves it out.
+    It is not part of the state: a checkpoint leaves it out.
     """
 
     def __init__(self, buffer: Tensor | None = None) -> None:
@@ -47,7 +47,7 @@ def restored(like: Any, saved: Any) -> Any:
         case Tensor():
             if not isinstance(saved, Tensor):
                 raise ValueError(f"a tensor was expected, the checkpoint has {saved!r}")
-            # What is empty at first takes its shape from what is heard.
+            # A tensor that is empty at first takes its shape from what is received.
             if saved.dtype != like.dtype or (like.numel() and saved.shape != like.shape):
                 here, there = (f"{x.dtype} {tuple(x.shape)}" for x in (like, saved))
                 raise ValueError(f"{here} was expected, the checkpoint has {there}")
