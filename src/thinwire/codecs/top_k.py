@@ -13,6 +13,9 @@ from .sparsifier import AtPositions, check_ratio, kept
 class TopK(AtPositions):
     """Top-k sparsification: keeps the entries of largest magnitude (of equal ones, the first), with their positions.
 
+    It encodes a tensor to the kept values, their positions in the flattened tensor (as Elias-Fano code, not as an index
+    tensor) and the tensor's outline, a meta tensor. Use it within `ErrorFeedback`.
+
     Examples:
         >>> import torch
         >>> from thinwire import TopK
@@ -25,7 +28,7 @@ class TopK(AtPositions):
         [0.0, -3.0, 0.0, 2.0]
     """
 
-    ratio: float  # of all entries; lower: fewer bytes
+    ratio: float  # share of the entries that is kept, at least one; lower: fewer bytes
 
     def __post_init__(self) -> None:
         check_ratio("TopK", self.ratio)

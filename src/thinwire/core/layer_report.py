@@ -2,14 +2,14 @@ from typing import NamedTuple
 
 
 class Layer(NamedTuple):
-    """What one rank has sent for a unit so far, and its residual."""
+    """The bytes that one rank has sent for a unit so far, and the norm of its residual."""
 
     names: tuple[str, ...]  # of its parameters
-    kind: str  # conv, dense, recurrent, embedding, attention, norm, other, "small ones" or "joined ones"
+    kind: str  # conv, dense, recurrent, embedding, attention, norm, other; or "small ones", "joined ones" (fused)
     elements: int
     dense_bytes: int  # the gradients themselves
-    payload_bytes: int  # what this rank sent for them
-    residual: float | None  # its norm; None if the reducer keeps none
+    payload_bytes: int  # the messages that this rank encoded for them
+    residual: float | None  # the Euclidean norm of the residual; None if the reducer keeps none
 
     @property
     def ratio(self) -> float:

@@ -20,24 +20,25 @@ LEAST_BINS = 4  # tensors with fewer bins are sent dense
 
 class AdaCompState(NamedTuple):
     residual: Tensor
-    seed: int
-    spare: Spare
+    seed: int  # of the next message
+    spare: Spare  # the buffer that the next residual is written into
 
 
 @dataclass(frozen=True, repr=False)
 class AdaComp(Reducer):
     """AdaComp (Chen et al., 2018): adaptive residual sparsification in bins.
 
-    Each step, a rank adds its residual to its gradient. In each bin it selects the entries that, with the gradient
-    weighted by `factor`, reach the bin's maximum, and sends their positions, their signs and one scale. The rest is the
-    next residual. Small tensors, and by default layers that the paper has no bin size for, are sent dense.
+    A layer is cut into bins of `bin_size` entries. In each step, a rank adds its residual to its gradient. Of each bin
+    it selects the entries with |residual + factor * gradient| of at least the bin's largest |residual + gradient|. It
+    sends their positions, their signs and one scale for the layer. The sum minus what was sent is the next residual.
+    Small tensors, and by default layers of kinds for which the paper has no bin size, are sent dense.
     """
 
     bounded: ClassVar[bool] = True
 
-    bin_size: int | None = None  # entries; larger: fewer bytes. None: 50 for convolutions, 500 for dense and recurrent
-    factor: float = 2.0  # on the gradient in the selection; lower: fewer bytes. 1: maxima only
-    form: str = "compact"  # on the wire; "paper": byte-aligned, as the paper counts it
+    bin_size: int | None = None  # in entries; larger: fewer bytes. None: 50 for convolutions, 500 for other layers
+    factor: float = 2.0  # on the gradient in the selection; lower: fewer bytes. 1: only the maximum of each bin
+    form: str = "compact"  # the layout on the wire; "paper": byte-aligned, as the paper counts it
     coding: Codec | None = None  # entropy coding of the payload, such as Entropy()
 
     def __post_init__(self) -> None:

@@ -19,19 +19,19 @@ from .wrapping import Wrapping
 
 
 class ErrorFeedbackState(NamedTuple):
-    residual: DeferredDifference
-    inner: Any
-    spare: Spare
-    rate: float = 0.0  # learning rate that the residual is in units of; 0 if not known
-    idle: bool = False  # the rate is 0 now: nothing that is sent would be applied
+    residual: DeferredDifference  # the sum minus what was sent of it, subtracted when it is next added to a gradient
+    inner: Any  # the state of the reducer that sends the sum
+    spare: Spare  # the buffer that the next sum is written into
+    rate: float = 0.0  # by_rate: the learning rate at which the residual was last scaled; 0 if not known
+    idle: bool = False  # by_rate: the learning rate is 0, so this step sends zeros and keeps the residual
 
 
 @dataclass(frozen=True, repr=False)
 class ErrorFeedback(Wrapping):
     """Error feedback (EF-SGD): compresses the gradient plus the residual, the compression error of earlier steps.
 
-    Each step, a rank adds its residual to its gradient, sends the sum through `inner`, and keeps the difference between
-    the sum and the decoded payload as the next residual.
+    In each step, a rank adds its residual to its gradient and sends the sum, compressed by `inner`. The next residual
+    is the sum minus what the other ranks decode from this rank's message.
 
     Examples:
         >>> import torch
@@ -50,10 +50,10 @@ class ErrorFeedback(Wrapping):
 
     bounded: ClassVar[bool] = True
 
-    inner: Codec | Reducer
+    inner: Codec | Reducer  # compresses the sum
     decay: float = 1.0  # factor on the residual per step; lower: old errors are forgotten sooner
-    by_rate: bool = False  # keep the residual in units of parameters, so that a later learning rate does not rescale it
-    force: bool = False  # accept a codec that is not known to be a contraction
+    by_rate: bool = False  # as the learning rate changes, rescale the residual to keep learning rate * residual fixed
+    force: bool = False  # accept a codec without a known error bound; its residual may grow without limit
 
     def __post_init__(self) -> None:
         inner = contracting("ErrorFeedback", self.inner, self.force)
@@ -66,7 +66,7 @@ class ErrorFeedback(Wrapping):
     def compressor(self) -> Reducer:
         """The reducer that sends the sum; an unbiased codec is scaled to a contraction."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # __post_init__ has warned already
+            warnings.simplefilter("ignore")  # of force=True: __post_init__ has warned already
             return contracting("ErrorFeedback", self.inner, self.force)
 
     @property
@@ -98,7 +98,7 @@ class ErrorFeedback(Wrapping):
         return reply, ErrorFeedbackState(residual_after(total, reply.sent), next_inner, Spare(before), state.rate)
 
     def at_rate(self, state: ErrorFeedbackState, rate: float) -> ErrorFeedbackState:
-        """Rescale the residual to the new learning rate; at a rate of 0 the residual waits, as no update is applied."""
+        """Rescale the residual to the new learning rate. At a rate of 0 keep it: the optimizer would apply nothing."""
         if not self.by_rate:
             return state
         if rate == 0:

@@ -11,16 +11,19 @@ from .low_rank import as_matrix, check, first_factors, orthonormal, pays
 
 
 class PowerSGDState(NamedTuple):
-    right: Tensor  # the factor that the next step starts from (warm start)
-    seed: int
+    right: Tensor  # the factor that the next power iteration starts from (warm start), as rows: [rank, columns]
+    seed: int  # of the next message
 
 
 @dataclass(frozen=True, repr=False)
 class PowerSGD(Reducer):
     """PowerSGD (Vogels et al., 2019): low-rank compression by one warm-started power iteration per step.
 
-    Each step has two rounds: an all-reduce of the left factor, then one of the right. Vectors, and matrices with a
-    compression ratio below `least_ratio`, are sent dense.
+    Each step all-reduces two factors of the gradient matrix M, one after the other: P = M Q with the Q of the last
+    step, then Q = M^T P with the columns of P orthonormal. P Q^T is the result. In the code, `left` is P^T and `right`
+    is Q^T. Tensors of one dimension, and matrices with a compression ratio below `least_ratio`, are sent dense.
+
+    It keeps no residual: `ErrorFeedback(PowerSGD(4))` is the method of the paper, and the short name `powersgd`.
 
     Examples:
         >>> import torch
@@ -39,7 +42,7 @@ class PowerSGD(Reducer):
 
     rank: int  # of the approximation; higher: smaller error, more bytes
     codec: Codec = Identity()  # for the factors
-    least_ratio: float = 1.5
+    least_ratio: float = 1.5  # compression ratio below which a matrix is sent dense; higher: more are
 
     def __post_init__(self) -> None:
         check("PowerSGD", self.rank, self.least_ratio, self.codec)

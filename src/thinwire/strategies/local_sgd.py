@@ -18,12 +18,12 @@ from .outer_sgd import OuterSGD
 from .units import Unit, check_fuse_below, checked_exchange, units_of
 
 AVERAGED = DataParallel(Average())
-WARM_UP = "warming up"  # the meter's key for bytes of the dense steps
+WARM_UP = "warming up"  # the unit under which the meter counts the bytes of the first `after` steps
 
 
 class LocalSGDState(NamedTuple):
-    step: int
-    units: dict[str, State]
+    step: int  # updates so far
+    units: dict[str, State]  # the reducers' states
     anchors: dict[str, Tensor]  # the parameters after the last synchronization, the same on all ranks
     velocities: dict[str, Tensor]  # of the outer optimizer, if it has momentum
     at_launch: dict[str, Tensor] | None = None  # this replica's parameters when the synchronization in flight started
@@ -41,9 +41,11 @@ class Synchronized(NamedTuple):
 class LocalSGD(Independent, Overlapping):
     """Local SGD: replicas take local steps, and synchronize every `every` steps.
 
-    They average pseudo-gradients, the parameters after the last synchronization (the anchor) minus the current ones,
-    and an outer optimizer steps the anchor with the mean: plain SGD is local SGD, Nesterov momentum is DiLoCo. With
-    `delay`, the exchange overlaps with this number of local steps, which are then applied on top of its result.
+    The anchor is the parameters after the last synchronization. To synchronize, replicas average their pseudo-gradients
+    (anchor minus current parameters), and an outer optimizer steps the anchor with the mean. All replicas continue from
+    the new anchor. With the default outer optimizer this is local SGD: the new anchor is the mean of the replicas. With
+    Nesterov momentum it is DiLoCo. With `delay`, replicas take that number of local steps during the exchange, and
+    their changes are added to the new anchor.
 
     Examples:
         >>> from thinwire import Identity, LocalSGD
@@ -54,11 +56,11 @@ class LocalSGD(Independent, Overlapping):
 
     mean_of_all: ClassVar[bool] = True
 
-    reducer: Codec | Reducer
+    reducer: Codec | Reducer  # averages the pseudo-gradients
     every: int = 10  # steps between synchronizations; more: fewer bytes, and replicas drift further apart
-    outer: OuterSGD = OuterSGD()
-    delay: int = 0  # steps that an exchange may take; more: hides a slower link, and its result is older
-    after: int = 0  # steps of dense gradient averaging at the start: post-local SGD
+    outer: OuterSGD = OuterSGD()  # the outer optimizer; by default it moves the anchor to the mean of the replicas
+    delay: int = 0  # local steps that an exchange may take; more: hides a slower link, and its result is older
+    after: int = 0  # steps of dense gradient averaging before local steps begin: post-local SGD
     fuse_below: int = 4096  # in elements: smaller tensors share one conversation, unless their shape matters
 
     def __post_init__(self) -> None:
@@ -128,7 +130,7 @@ class LocalSGD(Independent, Overlapping):
         return StepResult(state, result.nonfinite)
 
     def _plain(self) -> DataParallel:
-        """Gradient averaging for the warm-up, through the same server if there is one."""
+        """Dense gradient averaging for the first `after` steps, through the same server if there is one."""
         server = min(servers(as_reducer(self.reducer)), default=None)
         return AVERAGED if server is None else DataParallel(served(Average(), server))
 
@@ -173,7 +175,7 @@ class LocalSGD(Independent, Overlapping):
         return LocalSGDState(state.step, arrived.states, anchors, velocities), ()
 
     def reanchored(self, replica: Replica, state: LocalSGDState) -> LocalSGDState:
-        """Take the current parameters as the new anchor, after all replicas were changed in the same way."""
+        """Make the current parameters the anchor: all replicas were changed alike right after a synchronization."""
         return state._replace(anchors={unit.key: unit.copied(replica.parameters) for unit in self.units(replica)})
 
     def unit_states(self, state: LocalSGDState) -> dict[str, State]:

@@ -16,7 +16,7 @@ def test_every_kind_is_documented_with_8_and_16_ranks() -> None:
     assert {(name, ranks) for name, ranks, _ in ROWS} == {
         (name, ranks) for name in (*KINDS, "Exponential(2)") for ranks in ("8", "16")
     }
-    assert all(f"| `{name}`" in PAGE.split("## The figures of a graph")[0] for name in KINDS)
+    assert all(f"| `{name}`" in PAGE.split("## What `thinwire topology` prints")[0] for name in KINDS)
 
 
 @pytest.mark.parametrize(("name", "ranks", "figures"), ROWS)
