@@ -29,8 +29,8 @@ from .core import (
     reduce_to,
     send,
 )
-from .core.bounds import Bounds
-from .core.lazy import Lazy, materialize
+from .core.bounds import LOSSLESS, Bounds, contraction, projection, unbiased
+from .core.lazy import Lazy, materialize, outline
 from .core.outcome import NonFinite, StepResult
 from .entropy import Coder, Model
 from .reducers.wrapping import Wrapping
@@ -41,6 +41,7 @@ from .transports import ProcessGroupTransport, Transport
 __all__ = [
     "ALL_GATHER",
     "ALL_REDUCE",
+    "LOSSLESS",
     "REDUCE_SCATTER",
     "Bounds",
     "Codec",
@@ -78,9 +79,13 @@ __all__ = [
     "Wrapping",
     "all_ranks",
     "broadcast_from",
+    "contraction",
     "gather_to",
     "lockstep",
     "materialize",
+    "outline",
+    "projection",
     "reduce_to",
     "send",
+    "unbiased",
 ]

@@ -40,10 +40,12 @@ UNKNOWN = Bounds()
 
 
 def unbiased(zeta: float) -> Bounds:
+    """E C(x) = x, and E|C(x)|^2 <= zeta |x|^2."""
     return Bounds(zeta, 1 / (2 - zeta) if zeta < 2 else None, 1.0, zeta)
 
 
 def contraction(delta: float) -> Bounds:
+    """E|C(x) - x|^2 <= (1 - 1/delta) |x|^2; infinite: the error never exceeds the input."""
     return Bounds(delta=delta)
 
 
@@ -52,6 +54,7 @@ def projection(delta: float) -> Bounds:
     return Bounds(delta=delta, least=1 / delta, projects=True)
 
 
+# The bounds of a codec that decodes to the same bits.
 LOSSLESS = Bounds(1.0, 1.0, 1.0, projects=True)
 
 
