@@ -44,7 +44,7 @@ def main() -> None:
             expected, seconds = timed(method, transport, folder / "uninterrupted")
             left = options.kills
             while left:  # a run that ended before it was killed often enough is followed by another
-                killed, done = with_kills(method, transport, folder / f"killed-{left}", left, seconds, generator)
+                killed, done = with_kills(method, transport, folder / f"killed-{count}", left, seconds, generator)
                 same = compared(expected) == compared(killed)
                 left, kills, equal, count = left - done, kills + done, equal + same, count + 1
                 after = ", ".join(str(point["step"]) for point in killed["resumed"])

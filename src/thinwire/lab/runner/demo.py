@@ -22,7 +22,7 @@ def run(folder: Path, console: Console, ranks: int = RANKS, steps: int = STEPS) 
         settings["modeled"] = True
     how = f"The link is modeled, as none can be created here: {reason}." if reason else "The link is real."
     console.print(
-        f"[bold]{len(METHODS)} methods[/], {ranks} processes each over torch.distributed (gloo), joined by "
+        f"[bold]{len(METHODS)} methods[/], {ranks} processes each over torch.distributed (gloo), connected at "
         f"{LINK.replace('mbit', ' Mbit/s')}: a small CNN on handwritten digits, {steps} steps. {how}\n"
         f"The report will be [bold]{folder / report.PAGE}[/]",
         soft_wrap=True,
