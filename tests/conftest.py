@@ -21,7 +21,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 # Files with tests that take many seconds.
 FOLDERS = ("attach/", "codecs/", "contracts/", "lab/", "replicator/", "strategies/", "reducers/", "transports/")
-LONG = (*FOLDERS, "kernels/test_compiled.py", "test_cli.py", "test_payload.py")
+LONG = (*FOLDERS, "kernels/test_compiled.py", "cli/test_cli.py", "wire/test_payload.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -109,7 +109,17 @@ LAYERS: dict[str, Layer] = {
     "__main__": Layer("`python -m thinwire`", ("cli",)),
 }
 DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
-PROTOCOLS = ("codec", "factoring", "messages", "reducer", "replica", "strategy")  # in core
+PROTOCOLS = (
+    "codec",
+    "described",
+    "factoring",
+    "messages",
+    "outcome",
+    "reducer",
+    "replica",
+    "routes",
+    "strategy",
+)  # in core
 TIERS = ("extend", "simulate", "inspect")  # modules of public names, in addition to thinwire itself
 STARTS_PROCESSES = ("lab", "cli")  # so these may import torch.distributed, as transports do
 
@@ -272,8 +282,8 @@ def is_foreign(module: str) -> bool:
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_a_protocol_module_has_at_most_240_lines(name: str) -> None:
-    assert len((ROOT / "core" / f"{name}.py").read_text().splitlines()) <= 240
+def test_a_protocol_module_has_at_most_235_lines(name: str) -> None:
+    assert len((ROOT / "core" / f"{name}.py").read_text().splitlines()) <= 235
 
 
 def attributes(dotted: str) -> Iterator[tuple[str, str, int]]:

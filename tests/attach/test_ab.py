@@ -164,6 +164,7 @@ def exported_models(folder: Path) -> list[dict[str, Any]]:
             }
         )
         handle.detach()
+        found[-1]["merge_detached"] = error_of(handle.merge)
         found[-1]["detached"] = type(model[3]) is nn.Linear and len(optimizer.param_groups[0]["params"]) == 8
         train(model, optimizer, range(2))
     return found
@@ -177,6 +178,9 @@ def test_merge_and_export_give_the_same_model_on_all_ranks(tmp_path: Path) -> No
         assert all_same({name: found["full rank"][name] for name in trained} for found in by_rank)
         assert all_same(found["average"] for found in by_rank)
         assert all(found["plain"] and found["untouched"] and found["detached"] for found in by_rank)
+        assert {found["merge_detached"] for found in by_rank} == {
+            ("RuntimeError", "thinwire is detached from this model")
+        }
         assert all(found["ranks"] == by_rank[0]["ranks"] for found in by_rank)
     for found in results[0][:2]:  # factored: the low-rank model equals the full-rank one
         assert found["difference"] < 1e-4

@@ -69,8 +69,9 @@ def test_unbiased_codecs_are_scaled_inside_other_reducers() -> None:
 def test_a_codec_without_an_error_bound_is_refused(kind: type) -> None:
     with pytest.raises(ValueError, match=rf"error of Ternary\(1.5\) .*{kind.__name__}\(..., force=True\) accepts"):
         kind(Ternary(1.5))
-    with pytest.warns(UserWarning, match="grows without limit: watch the loss"):
+    with pytest.warns(UserWarning, match="grows without limit: watch the loss") as warned:
         forced = kind(Ternary(1.5), force=True)
+    assert {warning.filename for warning in warned} == {__file__}, "the warning shows the user's line"
     with pytest.warns(UserWarning, match="no delta"):
         specialized, (state,) = started(forced, torch.ones(4), 1)
     assert not step(specialized, [torch.ones(4)], [state]).reduced.any()

@@ -25,6 +25,7 @@ from thinwire.extend import (
     ALL_GATHER,
     REDUCE_SCATTER,
     Codec,
+    Collective,
     Message,
     Peers,
     Reducer,
@@ -221,6 +222,23 @@ def test_a_message_to_some_ranks_with_another_route_is_an_error() -> None:
     messages = [Message(x, Identity(), route=broadcast_from(0)) for x in by_rank(3, 4)]
     with pytest.raises(ValueError, match="must have the route all_reduce, not broadcast from 0"):
         Simulated(3).run([lockstep([(some, once(message))]) for message in messages])
+
+
+@pytest.mark.parametrize(
+    ("route", "problem"),
+    [
+        (Route(Collective.REDUCE_SCATTER, source=0), "REDUCE_SCATTER takes no source"),
+        (Route(Collective.ALL_REDUCE, target=1), "ALL_REDUCE takes no target"),
+        (Route(Collective.BROADCAST), "BROADCAST takes a source"),
+        (Route(Collective.REDUCE), "REDUCE takes a target"),
+        (Route(Collective.GATHER), "GATHER takes a target"),
+        (Route(Collective.SEND, source=0), "SEND takes a target"),
+    ],
+    ids=str,
+)
+def test_a_route_that_names_too_few_or_too_many_ranks_is_an_error(route: Route, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        exchange_messages([Message(x, Identity(), route=route) for x in by_rank(2, 4)])
 
 
 def test_half_precision_numbers_are_summed_in_single_precision() -> None:

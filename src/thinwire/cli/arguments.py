@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "size",
         help="bytes per step a method sends for a model",
-        description="Measures the bytes a method sends per step, on gradients of a model from random data.",
+        description="Measures the bytes a method sends per step for a model, on sampled gradients.",
     ).fill = _fill_size
 
     commands.add_parser(

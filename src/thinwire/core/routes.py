@@ -32,6 +32,16 @@ class Route(NamedTuple):
     target: int | None = None  # the one rank that receives
 
     @property
+    def problem(self) -> str:
+        """The wrong number of ranks named, if the collective needs others; empty if the route is right."""
+        for word, named, needed in zip(
+            ("source", "target"), (self.source, self.target), self.collective.value, strict=False
+        ):
+            if (named is not None) != (needed == "one"):
+                return f"{self.collective.name} takes {'a' if needed == 'one' else 'no'} {word}"
+        return ""
+
+    @property
     def result(self) -> str:
         """What receivers get: the weighted sum, their shard of it, all messages as a stack, or the one message."""
         return self.collective.value[2]

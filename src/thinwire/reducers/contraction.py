@@ -1,12 +1,15 @@
 """Checks that error feedback has contractions as codecs: with any other, the residual may grow without limit."""
 
+import sys
 import warnings
+from pathlib import Path
 
 from ..codecs import Shrink
 from ..core import Codec, Reducer
 from ..core.described import Described, parts_of
 from .average import as_reducer
 
+PACKAGE = str(Path(__file__).parents[1])
 SIZES = (2, 1000, 10**6)  # tensor sizes for which the codec must be a contraction
 MAY_FORCE = ("ErrorFeedback", "EF21", "Difference")
 NO_BOUND = (
@@ -56,4 +59,12 @@ def _refuse(who: str, problem: str, remedy: str, force: bool) -> None:
     if not force:
         forced = f"; {who}(..., force=True) accepts it anyway" if who in MAY_FORCE else ""
         raise ValueError(f"{problem}. {remedy}{forced}")
-    warnings.warn(f"{problem}: watch the loss", stacklevel=6)
+    warnings.warn(f"{problem}: watch the loss", stacklevel=_level_of_user())
+
+
+def _level_of_user() -> int:
+    """The stack level, seen from the caller, of the first frame that is neither the package's nor a dataclass's."""
+    frame, level = sys._getframe(), 0
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((PACKAGE, "<string>")):
+        frame, level = frame.f_back, level + 1
+    return level

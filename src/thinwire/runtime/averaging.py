@@ -103,7 +103,7 @@ def export_low_rank(session: Session, model: nn.Module, path: str | PathLike[str
 
 def _factoring(session: Session) -> Factoring:
     factoring = session.strategy.factoring
-    if factoring is None or not session.factored():
+    if factoring is None:
         raise ValueError(f"{notation_of(session.strategy)} does not factor layers: ABTraining(...) does")
     return factoring
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-VERSION = 5
+VERSION = 6
 WRONG = {
     "version": "this checkpoint has another format version",
     "method": "this checkpoint was saved with another method",

@@ -86,7 +86,8 @@ def local(x: Any) -> Tensor:
 def parameters_of(replica: Replica) -> list[Parameter]:
     """The description of each parameter from which reducers specialize."""
     ranks = tuple(range(replica.size))
-    return [replica.descriptions[name]._replace(ranks=ranks) for name in replica.parameters]
+    descriptions = replica.descriptions
+    return [descriptions[name]._replace(ranks=ranks, like=outline(p)) for name, p in replica.parameters.items()]
 
 
 def _clean(name: str) -> str:

@@ -112,7 +112,8 @@ class Hierarchical(Independent):
         return states or {}
 
     def settled(self) -> Strategy:
-        return replace(self, inner=self._within().settled(), outer=self._between().settled())
+        inner, outer = (p.settled() if isinstance(p, Strategy) else p for p in (self.inner, self.outer))
+        return replace(self, inner=inner, outer=outer)
 
     def init(self, replica: Replica) -> HierarchicalState:
         layout = self.layout(replica)

@@ -217,6 +217,8 @@ def _check(envelope: Envelope, rank: int, size: int) -> None:
     some = peers.receivers is not None or len(ranks) < size
     if some and message.route != ALL_REDUCE:
         raise ValueError(f"a message to some of the ranks must have the route all_reduce, not {message.route}")
+    if message.route.problem:
+        raise ValueError(f"a message has the route {message.route}: {message.route.problem}")
     missing = [named for named in message.route.named if not 0 <= named < size]
     if missing:
         raise ValueError(f"a message has the route {message.route}, but there are only {size} ranks")

@@ -8,7 +8,7 @@ import torch
 import thinwire
 from tests.attach.training import NAMES
 from thinwire import simulate
-from thinwire.lab.sizing.extrapolation import SAMPLES, Exchanges
+from thinwire.lab.sizing.extrapolation import SAMPLES, RankTraffic
 from thinwire.lab.sizing.sizes import Sizer
 
 STEPS = 2
@@ -54,7 +54,7 @@ def busiest(strategy, sizer, ranks):
 @pytest.mark.parametrize("method", [*NAMES, *MORE])
 def test_bytes_equal_those_of_simulated_ranks(lenet, method, ranks):
     strategy = thinwire.strategy_of(MORE.get(method, method))
-    load = Exchanges(strategy, lenet.replica, lenet.gradients(), ranks, STEPS).load(ranks)
+    load = RankTraffic(strategy, lenet.replica, lenet.gradients(), ranks, STEPS).load(ranks)
     meter = busiest(strategy, lenet, ranks)
     assert load.payload * STEPS == meter.payload_bytes
     assert load.link * STEPS == meter.link_bytes
@@ -63,7 +63,7 @@ def test_bytes_equal_those_of_simulated_ranks(lenet, method, ranks):
 @pytest.mark.parametrize("method", [name for name in NAMES if name not in ("int8", "int4", "natural")])
 def test_methods_without_shards_extrapolate_from_one_measurement(lenet, method):
     strategy = thinwire.strategy_of(method)
-    exchanges = Exchanges(strategy, lenet.replica, lenet.gradients(), 2, STEPS)
+    exchanges = RankTraffic(strategy, lenet.replica, lenet.gradients(), 2, STEPS)
     assert not exchanges.in_shards
     meter = busiest(strategy, lenet, 6)
     assert exchanges.load(6).link * STEPS == meter.link_bytes
@@ -74,7 +74,7 @@ def test_methods_without_shards_extrapolate_from_one_measurement(lenet, method):
 def test_with_rotating_roles_the_load_is_the_mean_over_ranks(lenet, method, ranks):
     strategy = thinwire.settled(thinwire.strategy_of(method))
     replica = lenet.replica._replace(size=ranks)
-    load = Exchanges(strategy, replica, lenet.gradients(), ranks, STEPS).load(ranks)
+    load = RankTraffic(strategy, replica, lenet.gradients(), ranks, STEPS).load(ranks)
     counted = meters(strategy, of_size(lenet, replica), ranks, steps=ranks)  # each rank leads once
     assert load.payload == pytest.approx(mean(meter.payload_bytes for meter in counted) / ranks, rel=0.01)
     assert load.link == pytest.approx(mean(meter.link_bytes for meter in counted) / ranks, rel=0.01)
@@ -89,7 +89,7 @@ def test_shards_of_variable_size_are_estimated_from_a_sample():
     replica = simulate.replica_of(torch.nn.Linear(500, 400))
     gradients = {name: torch.randn(p.shape, generator=generator) for name, p in replica.parameters.items()}
     strategy = thinwire.strategy_of(thinwire.sharded(thinwire.Chain(thinwire.Quantize(8), thinwire.Entropy())))
-    exchanges = Exchanges(strategy, replica, gradients, ranks, steps=1)
+    exchanges = RankTraffic(strategy, replica, gradients, ranks, steps=1)
     assert exchanges.varies
     counted = meters(strategy, Sizer(replica, ranks, 1, [gradients]), ranks, steps=1)
     load = exchanges.load(ranks)
@@ -99,7 +99,7 @@ def test_shards_of_variable_size_are_estimated_from_a_sample():
 
 def test_exchanges_counts_sequential_exchanges(lenet):
     def exchanges(method):
-        return Exchanges(thinwire.strategy_of(method), lenet.replica, lenet.gradients(), 4, STEPS).load(4).exchanges
+        return RankTraffic(thinwire.strategy_of(method), lenet.replica, lenet.gradients(), 4, STEPS).load(4).exchanges
 
     assert exchanges("dense") == 2, "a reduce-scatter and an all-gather"
     assert exchanges("Sign()") == 1
@@ -111,4 +111,4 @@ def test_exchanges_counts_sequential_exchanges(lenet):
 def test_a_server_outside_the_world_is_an_error(lenet):
     strategy = thinwire.strategy_of("Server(Quantize(8), Quantize(8), rank=5)")
     with pytest.raises(ValueError, match="rank 5"):
-        Exchanges(strategy, lenet.replica, lenet.gradients(), 4, 1).load(4)
+        RankTraffic(strategy, lenet.replica, lenet.gradients(), 4, 1).load(4)

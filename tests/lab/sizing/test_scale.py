@@ -3,9 +3,10 @@ import io
 import pytest
 from rich.console import Console
 
+import thinwire
 from thinwire.lab.sizing import scale
 from thinwire.lab.sizing.scale import DENSE, GATHERED, GIVEN, HALF, SHARDED
-from thinwire.lab.sizing.sizes import Sizer, total
+from thinwire.lab.sizing.sizes import Sizer
 
 ELEMENTS = 61_706  # of LeNet
 
@@ -58,10 +59,9 @@ def test_bytes_equal_those_of_size_up_to_the_rounding_of_shards(topk):
     ranks = 8
     sizer = Sizer.of_model("lenet", ranks, steps=2)
     for form, method in ((GIVEN, "topk"), (HALF, "fp16"), (DENSE, "dense")):
-        measured = total(sizer.measure(method))
-        # `size` exchanges one kind of layer at a time; each rounds its shards up by less than one entry per rank.
-        rounding = 2 * len(sizer.measure(method)) * 4 * ranks
-        assert topk.forms[form][ranks].link == pytest.approx(measured.link, abs=rounding)
+        strategy = thinwire.strategy_of(method)
+        _, link, _ = sizer.simulated(strategy, list(strategy.units(sizer.replica)), servers=())
+        assert topk.forms[form][ranks].link == pytest.approx(link, abs=2 * 4 * ranks)  # shards are rounded up
 
 
 def test_time_is_the_sum_of_computation_bytes_and_latency(topk):

@@ -4,8 +4,11 @@ import pytest
 from rich.console import Console
 
 import thinwire
+from thinwire import extend, inspect
 from thinwire.lab.sizing.compare_sizes import compare
 from thinwire.lab.sizing.sizes import Sizer, total
+
+BASIC = ("dense", "fp16", "int8", "sign", "topk", "powersgd", "powersgd-half", "ef21", "dgc", "randomk")
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +73,23 @@ def test_a_rotating_leader_is_measured_over_a_full_cycle():
     quarter = of_two["joined ones"].payload - values  # with two ranks, a half instead of a quarter of them
     assert 0 < quarter < values
     assert Sizer.of_model("lenet", ranks=1, steps=1).measure("led")["joined ones"].payload == values + 3 * quarter
+
+
+DEPENDENT = ("Server(TopK(0.01), Nonzero())", "Sharded(TopK(0.01), Nonzero())", "server:led", "server:topk", "lgc-ps")
+
+
+@pytest.mark.parametrize("method", [*BASIC, *DEPENDENT, "Server(LeaderTopK(0.01), Identity())", "led"])
+def test_bytes_are_those_of_simulated_ranks_with_gradients_of_their_own(lenet, method):
+    strategy = thinwire.strategy_of(thinwire.settled(method))
+    servers = inspect.servers(strategy)
+    kinds: dict[str, list[extend.Unit]] = {}
+    for unit in strategy.units(lenet.replica):
+        kinds.setdefault(unit.kind(lenet.replica), []).append(unit)
+    for kind, size in lenet.measure(method).items():
+        payload, link, worker = lenet.simulated(strategy, kinds[kind], servers)
+        assert (size.payload, size.link) == pytest.approx((payload, link), rel=1e-3)
+        assert (size.worker is None) == (worker is None)
+        assert worker is None or size.worker == pytest.approx(worker, rel=1e-3)
 
 
 def test_one_rank_is_an_error():

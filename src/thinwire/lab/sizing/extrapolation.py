@@ -86,7 +86,7 @@ class _SizesVaryError(Exception):
     """A message has a size that depends on the values."""
 
 
-class Exchanges:
+class RankTraffic:
     """The messages of one rank in several steps, for a given world size."""
 
     def __init__(
@@ -101,6 +101,7 @@ class Exchanges:
         self.ranks = ranks
         self.in_shards = False  # whether any message is sharded, so that its size depends on the world size
         self.varies = False  # whether sizes depend on the values
+        self.answers_vary = False  # whether they depend on replies, and so on how the gradients of the ranks differ
         self._rounds: defaultdict[tuple[int, int], Round] = defaultdict(Round)  # by step, and number within the step
         units = strategy.units(replica) if units is None else units
         parts = [part for unit in units for part in inspect.parts_of(unit.reducer)]
@@ -165,6 +166,7 @@ class Exchanges:
                 envelopes = rounds.send(replies)
             except StopIteration as end:
                 return end.value.state
+            self.answers_vary |= number > 0 and any(envelope.message.codec.variable for envelope in envelopes)
             replies = [self._send(envelope.message, self._rounds[step, number]) for envelope in envelopes]
             number += 1
 

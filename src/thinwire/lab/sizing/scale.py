@@ -17,7 +17,7 @@ from thinwire import extend, inspect
 from thinwire.lab.links import Link
 from thinwire.lab.report import check_drawing, human
 from thinwire.lab.report.number_format import duration, link_text
-from thinwire.lab.sizing.extrapolation import Exchanges, Load
+from thinwire.lab.sizing.extrapolation import Load, RankTraffic
 from thinwire.lab.sizing.sizes import STEPS, Sizer
 from thinwire.lab.tables import plain_table
 
@@ -195,8 +195,8 @@ class _Form:
             self._loads[ranks] = exchanges.load(ranks)
         return self._loads[ranks]
 
-    def _measure(self, ranks: int) -> Exchanges:
-        return Exchanges(self.strategy, self.measured.replica, self.measured.gradients(), ranks, STEPS)
+    def _measure(self, ranks: int) -> RankTraffic:
+        return RankTraffic(self.strategy, self.measured.replica, self.measured.gradients(), ranks, STEPS)
 
 
 def _crossings(forms: dict[str, _Form], sizes: list[int]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import thinwire
 from thinwire import extend, inspect, simulate
-from thinwire.lab.sizing.extrapolation import Exchanges
+from thinwire.lab.sizing.extrapolation import RankTraffic
 from thinwire.lab.tasks import models
 
 DISTINCT = 4  # ranks with different gradients, where sizes depend on how these differ; other ranks repeat them
@@ -146,10 +146,10 @@ class Sizer:
         return self.replica._replace(parameters=parameters, rank=rank, size=self.ranks)
 
     def _update(self, replicas: list[extend.Replica]) -> None:
-        """Local steps of different sizes, so that replicas differ."""
+        """A local step on every replica, with gradients of its own."""
         for rank, replica in enumerate(replicas):
             for name, p in replica.parameters.items():
-                p.sub_(self.gradients()[name], alpha=0.1 * (1 + rank))
+                p.sub_(self.gradients(rank)[name], alpha=0.1)
 
     def _measure(self, strategy: extend.GradientAveraging, units: list[extend.Unit]) -> Size:
         names = [name for unit in units for name in unit.names]
@@ -160,17 +160,18 @@ class Sizer:
     def _bytes(self, strategy: extend.GradientAveraging, units: list[extend.Unit]) -> tuple[float, float, float | None]:
         """Payload and link bytes per step, and the link bytes of a rank that does not serve if some do."""
         servers = inspect.servers(strategy)
-        if any(reducer.answer_varies for reducer in _reducers(units)):
-            return self._simulated(strategy, units, servers)
-        exchanges = Exchanges(strategy, self.replica, self.gradients(), self.ranks, self.steps, units)
-        load = exchanges.load(self.ranks)
-        worker = exchanges.worker_link(servers) if servers and self.ranks > len(servers) else None
+        traffic = RankTraffic(strategy, self.replica, self.gradients(), self.ranks, self.steps, units)
+        served_in_turn = servers and any(reducer.cycle(self.ranks) > 1 for reducer in _reducers(units))
+        if traffic.answers_vary or served_in_turn:
+            return self.simulated(strategy, units, servers)
+        load = traffic.load(self.ranks)
+        worker = traffic.worker_link(servers) if servers and self.ranks > len(servers) else None
         return load.payload, load.link, worker
 
-    def _simulated(
+    def simulated(
         self, strategy: extend.GradientAveraging, units: list[extend.Unit], servers: Collection[int]
     ) -> tuple[float, float, float | None]:
-        """The same, where it depends on how the gradients of the ranks differ: every rank is simulated."""
+        """The same, with every rank simulated: for answers that depend on how the gradients of the ranks differ."""
         sender = simulate.Simulated(self.ranks)
         period = max(reducer.cycle(self.ranks) for reducer in _reducers(units))
         steps = period * -(-self.steps // period)
