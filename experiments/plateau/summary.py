@@ -56,7 +56,8 @@ def dense_rows(runs: list[Run]) -> tuple[list[list[Any]], list[list[str]]]:
         text = displayed(mean(values), seeds[0].metric)
         if spread is not None:
             number, unit = text.split(" ", 1)
-            text = f"{number} ± {displayed(spread, seeds[0].metric).split(' ')[0]} {unit}"
+            sign = " %" if unit.startswith("%") else ""
+            text = f"{number}{sign} ± {displayed(spread, seeds[0].metric).split(' ')[0]} {unit}"
         cell = [mean(values), spread] if spread is not None else mean(values)
         took = mean(map(minutes, seeds))
         figures.append([f"`{task}`", len(seeds), cell, took, shares if len(shares) > 1 else shares[0]])
