@@ -19,11 +19,11 @@ from .wrapping import Wrapping
 
 
 class ErrorFeedbackState(NamedTuple):
-    residual: DeferredDifference  # the sum minus what was sent of it, subtracted when it is next added to a gradient
+    residual: DeferredDifference  # the sum (gradient plus residual) minus what was sent; computed in the next step
     inner: Any  # the state of the reducer that sends the sum
     spare: Spare  # the buffer that the next sum is written into
     rate: float = 0.0  # by_rate: the learning rate at which the residual was last scaled; 0 if not known
-    idle: bool = False  # by_rate: the learning rate is 0, so this step sends zeros and keeps the residual
+    idle: bool = False  # by_rate: the learning rate is 0, so the next `reduce` sends zeros and keeps the residual
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,7 +98,7 @@ class ErrorFeedback(Wrapping):
         return reply, ErrorFeedbackState(residual_after(total, reply.sent), next_inner, Spare(before), state.rate)
 
     def at_rate(self, state: ErrorFeedbackState, rate: float) -> ErrorFeedbackState:
-        """Rescale the residual to the new learning rate. At a rate of 0 keep it: the optimizer would apply nothing."""
+        """Rescale the residual to the new learning rate. At 0, keep it: the optimizer would apply nothing."""
         if not self.by_rate:
             return state
         if rate == 0:

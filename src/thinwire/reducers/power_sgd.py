@@ -19,9 +19,10 @@ class PowerSGDState(NamedTuple):
 class PowerSGD(Reducer):
     """PowerSGD (Vogels et al., 2019): low-rank compression by one warm-started power iteration per step.
 
-    Each step all-reduces two factors of the gradient matrix M, one after the other: P = M Q with the Q of the last
-    step, then Q = M^T P with the columns of P orthonormal. P Q^T is the result. In the code, `left` is P^T and `right`
-    is Q^T. Tensors of one dimension, and matrices with a compression ratio below `least_ratio`, are sent dense.
+    Each step all-reduces two factors of the gradient matrix M. The first is P = M Q, with the Q of the last step. Every
+    rank then makes the columns of P orthonormal. The second factor is the new Q = M^T P. The result is P Q^T. In the
+    code, `left` is P^T as it was all-reduced, `basis` is P^T with orthonormal rows, and `right` is Q^T. Tensors of one
+    dimension, and matrices with a compression ratio below `least_ratio`, are sent dense (uncompressed).
 
     It keeps no residual: `ErrorFeedback(PowerSGD(4))` is the method of the paper, and the short name `powersgd`.
 
@@ -42,7 +43,7 @@ class PowerSGD(Reducer):
 
     rank: int  # of the approximation; higher: smaller error, more bytes
     codec: Codec = Identity()  # for the factors
-    least_ratio: float = 1.5  # compression ratio below which a matrix is sent dense; higher: more are
+    least_ratio: float = 1.5  # compression ratio below which a matrix is sent dense; higher: more matrices are
 
     def __post_init__(self) -> None:
         check("PowerSGD", self.rank, self.least_ratio, self.codec)

@@ -23,10 +23,10 @@ from .sharded import Sharded
 class Server(Reducer):
     """Parameter server with compression in both directions, as in DoubleSqueeze (Tang et al., 2019).
 
-    With a codec as `up`, every rank sends its tensor to the server; the server adds its residual to the sum, answers
-    through `down` and keeps the compression error as its next residual. With a reducer as `up`, each of its messages
-    goes through the server: the answer to a linear codec uses the same codec, any other goes through `down`, without a
-    residual.
+    With a codec as `up`, every rank sends its tensor to the server. The server adds its residual to their mean, sends
+    the result through `down`, and keeps the compression error as its next residual. With a reducer as `up`, each of its
+    messages goes through the server, which keeps no residual. The server sends a mean of messages in their own codec if
+    that is linear, and through `down` if not. It forwards a message of one rank in the codec of that message.
     """
 
     up: Codec | Reducer  # from the ranks to the server
@@ -72,7 +72,7 @@ class Server(Reducer):
             return self
         if not isinstance(up, Average):
             return replace(self, up=up)
-        # The last layer: each rank sends few entries, the sum has more.
+        # LeaderTopK sends the last layer by plain top-k: each rank sends few entries, and their sum has more.
         if isinstance(self.up, LeaderTopK) and isinstance(up.codec, TopK):
             return replace(self, up=up.codec, down=Nonzero())
         return replace(self, up=up.codec, down=up.codec if up.codec.linear else self.down)
@@ -106,7 +106,7 @@ class Server(Reducer):
         return reply, ServerState(total - answer.sent, state.seed + STRIDE)
 
     def _through(self, conversation: Conversation) -> Conversation:
-        """Route each message of a conversation of all ranks through the server."""
+        """Run a conversation between all ranks with each of its messages routed through the server."""
         try:
             message = next(conversation)
             while True:

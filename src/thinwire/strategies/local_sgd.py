@@ -24,7 +24,7 @@ WARM_UP = "warming up"  # the unit under which the meter counts the bytes of the
 class LocalSGDState(NamedTuple):
     step: int  # updates so far
     units: dict[str, State]  # the reducers' states
-    anchors: dict[str, Tensor]  # the parameters after the last synchronization, the same on all ranks
+    anchors: dict[str, Tensor]  # the common model of the last synchronization, the same on all ranks
     velocities: dict[str, Tensor]  # of the outer optimizer, if it has momentum
     at_launch: dict[str, Tensor] | None = None  # this replica's parameters when the synchronization in flight started
 
@@ -41,11 +41,11 @@ class Synchronized(NamedTuple):
 class LocalSGD(Independent, Overlapping):
     """Local SGD: replicas take local steps, and synchronize every `every` steps.
 
-    The anchor is the parameters after the last synchronization. To synchronize, replicas average their pseudo-gradients
-    (anchor minus current parameters), and an outer optimizer steps the anchor with the mean. All replicas continue from
-    the new anchor. With the default outer optimizer this is local SGD: the new anchor is the mean of the replicas. With
-    Nesterov momentum it is DiLoCo. With `delay`, replicas take that number of local steps during the exchange, and
-    their changes are added to the new anchor.
+    The anchor is the common model from which all replicas start their local steps. To synchronize, replicas average
+    their pseudo-gradients (anchor minus current parameters). An outer optimizer applies this mean to the anchor as a
+    gradient. All replicas continue from the new anchor. With the default outer optimizer, the new anchor is the mean of
+    the replicas: this is local SGD. With Nesterov momentum it is DiLoCo. With `delay`, replicas take that number of
+    local steps during the exchange. Each replica then continues from the new anchor plus the change by these steps.
 
     Examples:
         >>> from thinwire import Identity, LocalSGD
@@ -59,7 +59,7 @@ class LocalSGD(Independent, Overlapping):
     reducer: Codec | Reducer  # averages the pseudo-gradients
     every: int = 10  # steps between synchronizations; more: fewer bytes, and replicas drift further apart
     outer: OuterSGD = OuterSGD()  # the outer optimizer; by default it moves the anchor to the mean of the replicas
-    delay: int = 0  # local steps that an exchange may take; more: hides a slower link, and its result is older
+    delay: int = 0  # local steps that an exchange may take; more: hides a slower link, but its result is applied later
     after: int = 0  # steps of dense gradient averaging before local steps begin: post-local SGD
     fuse_below: int = 4096  # in elements: smaller tensors share one conversation, unless their shape matters
 
@@ -175,7 +175,7 @@ class LocalSGD(Independent, Overlapping):
         return LocalSGDState(state.step, arrived.states, anchors, velocities), ()
 
     def reanchored(self, replica: Replica, state: LocalSGDState) -> LocalSGDState:
-        """Make the current parameters the anchor: all replicas were changed alike right after a synchronization."""
+        """Make the current parameters the anchor, for a caller that made them equal just after a synchronization."""
         return state._replace(anchors={unit.key: unit.copied(replica.parameters) for unit in self.units(replica)})
 
     def unit_states(self, state: LocalSGDState) -> dict[str, State]:
