@@ -84,7 +84,7 @@ class Server(Reducer):
 
     @property
     def answer_varies(self) -> bool:
-        return isinstance(self.up, Reducer) and self.down.variable
+        return self.down.variable and not self.is_linear
 
     def diagnose(self, parameters: Collection[Parameter]) -> list[str]:
         if self.down == Identity() or not self.is_linear:

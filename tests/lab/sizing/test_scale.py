@@ -128,6 +128,7 @@ def test_the_picture_is_saved_in_the_format_of_its_suffix(topk, tmp_path, name, 
         {"compute_ms": float("nan")},
         {"link": "star:1gbit"},
         {"method": "server:dgc"},
+        {"method": "Server(TopK(0.01), Nonzero())"},
     ],
 )
 def test_invalid_arguments_are_errors(wrong):

@@ -62,7 +62,7 @@ def gradients_of(replica: extend.Replica) -> dict[str, Tensor]:
 
 
 def sampled_gradients(replica: extend.Replica, seed: int) -> dict[str, Tensor]:
-    """Gradients from a Laplace distribution, to which those of trained layers are closest (results/gradients)."""
+    """Gradients from a Laplace distribution: shape 1, below the ResNets' and above the LSTM's in results/gradients."""
     generator = torch.Generator().manual_seed(seed)
     entries = sum(p.numel() for p in replica.parameters.values())
     flat = torch.empty(entries).exponential_(1 / SCALE, generator=generator)
